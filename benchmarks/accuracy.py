@@ -113,35 +113,35 @@ def operations(folder: Path) -> str:
 
 def operation_row(folder: Path, name: str) -> str:
     """Markdown: the row of one table of measurements."""
-    hw, what = TABLES[name]
-    found = validate(str(folder / f"{name}.csv.gz"), Device.load(hw))
-    part, rows = found.whole, unseen(found, name)
+    hw, title = TABLES[name]
+    validation = validate(str(folder / f"{name}.csv.gz"), Device.load(hw))
+    part, rows = validation.all_rows, unseen(validation, name)
     assert part
     assert part.expected
     assert part.inside_interval
     return (
-        f"| {hw} | {what} | {part.n} | {part.bound.mape:.0%} | {part.expected.mape:.1%} "
-        f"| {errors(found.expected[rows], found.measured[rows]).mape:.1%} "
+        f"| {hw} | {title} | {part.n} | {part.bound.mape:.0%} | {part.expected.mape:.1%} "
+        f"| {errors(validation.expected[rows], validation.measured[rows]).mape:.1%} "
         f"| {part.expected.median_ape:.1%} | {part.inside_interval:.0%} |"
     )
 
 
-def unseen(found: Validation, name: str) -> Array:
+def unseen(validation: Validation, name: str) -> Array:
     """The rows that no fit used: a third of the models, or all rows of a new table."""
-    rows = np.full(len(found.expected), name in NEW)
-    for group in groups(found.table)[0]:
+    rows = np.full(len(validation.expected), name in NEW)
+    for group in groups(validation.table)[0]:
         rows[group.rows] |= held_out(group.op, group.shape)
-    return np.flatnonzero(rows & ~np.isnan(found.expected))
+    return np.flatnonzero(rows & ~np.isnan(validation.expected))
 
 
 def models(folder: Path) -> list[str]:
     """Markdown: a summary of whole models, then a table for each source."""
-    found = [errors_of(folder) for errors_of in SOURCES.values()]
-    return ["\n".join([MODELS_HEADER, *(each.summary for each in found)]), *(each.table for each in found)]
+    sources = [errors_of(folder) for errors_of in SOURCES.values()]
+    return ["\n".join([MODELS_HEADER, *(each.summary for each in sources)]), *(each.table for each in sources)]
 
 
 def _summary(rows: Mapping[str, Sequence[RelativeErrors]]) -> str:
-    return "\n".join(f"| {what} | {summary_cells(errors)} |" for what, errors in rows.items())
+    return "\n".join(f"| {name} | {summary_cells(errors)} |" for name, errors in rows.items())
 
 
 def _one_gpu(folder: Path) -> ModelErrors:
@@ -185,10 +185,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="tables of measurements")
     pages.add_option(parser)
-    given = parser.parse_args()
-    tables = [operations(given.folder), *models(given.folder)]
+    arguments = parser.parse_args()
+    tables = [operations(arguments.folder), *models(arguments.folder)]
     sys.stdout.write("\n\n".join(tables) + "\n")
-    pages.replace_tables(given.into, tables)
+    pages.replace_tables(arguments.into, tables)
 
 
 if __name__ == "__main__":

@@ -42,14 +42,14 @@ SCALE = {"gemm": 0.8, "attn_context": 0.6, "attn_generation": 0.8, "moe": 0.4}
 class ErrorLine(NamedTuple):
     """What was measured, the number of rows, and mean absolute errors by column; None for a tool that did not run."""
 
-    what: str
+    title: str
     rows: int
     errors: Mapping[str, float | None]
 
     def markdown(self, columns: Sequence[str]) -> str:
         """A row of a table; a dash for a tool that does not support what was measured."""
         cells = ("—" if name not in self.errors else _cell(self.errors[name]) for name in columns)
-        return f"| {self.what} | {self.rows} | {' | '.join(cells)} |"
+        return f"| {self.title} | {self.rows} | {' | '.join(cells)} |"
 
 
 def _cell(error: float | None) -> str:
@@ -79,22 +79,22 @@ class ToolComparisons:
 
     def operators(self, devices: Sequence[str] = tuple(aiconfigurator.SYSTEMS)) -> Iterator[ErrorLine]:
         """GEMMs, attention and MoE on one GPU, by table of measurements; only of these devices."""
-        for name, (hw, what) in accuracy.TABLES.items():
+        for name, (hw, title) in accuracy.TABLES.items():
             path = str(self.folder / f"{name}.csv.gz")
             cells = read(path)
             op = cells["op"][0]
             if op not in SCALE or hw not in devices:
                 continue
-            found = validate(path, Device.load(hw))
-            unseen = accuracy.unseen(found, name)
+            validation = validate(path, Device.load(hw))
+            unseen = accuracy.unseen(validation, name)
             predicted = {
-                "roofline": found.bound[unseen],
-                "scaled roofline": found.bound[unseen] / SCALE[op],
+                "roofline": validation.bound[unseen],
+                "scaled roofline": validation.bound[unseen] / SCALE[op],
                 **(self._run(_by_aiconfigurator, cells, unseen, hw, name in accuracy.NEW) or dict.fromkeys(MODES)),
-                "roofmodel": found.expected[unseen],
+                "roofmodel": validation.expected[unseen],
             }
             device = NAMES.get(hw, hw.upper())
-            yield ErrorLine(f"{device}: {what}", len(unseen), _mean_errors(predicted, found.measured[unseen]))
+            yield ErrorLine(f"{device}: {title}", len(unseen), _mean_errors(predicted, validation.measured[unseen]))
 
     def served(self) -> Iterator[ErrorLine]:
         """Llama 2 7B and 13B, which all the tools support, as TensorRT-LLM served them in static batches."""
@@ -102,7 +102,7 @@ class ToolComparisons:
         for (hw, precision), some in groupby(sorted(rows, key=_hw_and_precision), key=_hw_and_precision):
             yield from self._served(f"Llama 2 on {hw.upper()}, {precision}", list(some))
 
-    def _served(self, what: str, rows: Sequence[served.ServedBatch]) -> Iterator[ErrorLine]:
+    def _served(self, title: str, rows: Sequence[served.ServedBatch]) -> Iterator[ErrorLine]:
         phases = [served.phases(row) for row in rows]
         predicted = {
             "roofline": [tuple(phase.bound_seconds for phase in pair) for pair in phases],
@@ -116,18 +116,18 @@ class ToolComparisons:
         for number, token in enumerate(("TTFT", "TPOT")):
             times = {name: pairs and [float(pair[number]) for pair in pairs] for name, pairs in predicted.items()}
             measured = np.array([(row.ttft, row.tpot)[number] for row in rows])
-            yield ErrorLine(f"{what}: {token}", len(rows), _mean_errors(times, measured))
+            yield ErrorLine(f"{title}: {token}", len(rows), _mean_errors(times, measured))
 
     def flops(self) -> str:
         """A sentence that compares the FLOPs of llm-flops with ours."""
-        found = self._run(llm_flops.flops)
-        if found is None:
+        ratios = self._run(llm_flops.flops)
+        if ratios is None:
             return ""
-        near = {name: part for name, part in found.items() if abs(part - 1) < 0.01}
+        near = {name: part for name, part in ratios.items() if abs(part - 1) < 0.01}
         return (
             f"llm-flops counts {min(near.values()) - 1:.2%} to {max(near.values()) - 1:.2%} more FLOPs in a forward "
-            f"pass than our matmul FLOPs on {len(near)} of the {len(found)} models that both tools support, because it "
-            f"adds softmax, norms and activations. It omits the head of {', '.join(sorted(found.keys() - near))}."
+            f"pass than our matmul FLOPs on {len(near)} of the {len(ratios)} models that both tools support, because "
+            f"it adds softmax, norms and activations. It omits the head of {', '.join(sorted(ratios.keys() - near))}."
         )
 
     def training(self) -> str:
@@ -140,8 +140,8 @@ class ToolComparisons:
                 pages.NOT_RUN if theirs is None else _seconds(theirs[name][case.recompute], case.seconds),
                 "—" if ours is None else _seconds(ours, case.seconds),
             ]
-            what = f"{name} on {case.setting.tp * case.setting.pp} GPUs, {case.recompute} recomputation"
-            lines.append(f"| {what} | {case.seconds:.2f} s | {' | '.join(cells)} |")
+            title = f"{name} on {case.setting.tp * case.setting.pp} GPUs, {case.recompute} recomputation"
+            lines.append(f"| {title} | {case.seconds:.2f} s | {' | '.join(cells)} |")
         return "\n".join(lines)
 
     def simulated(self) -> str:
@@ -150,15 +150,15 @@ class ToolComparisons:
         Its script adds the launch time of that host to a simulated GEMM, and so do we. Two thirds of the rows of the
         other operators were used by a fit of ours.
         """
-        found = self._run(clones.llmcompass, self.paths["LLMCompass"]) or ()
+        simulations = self._run(clones.llmcompass, self.paths["LLMCompass"]) or ()
         lines = ["| operator | rows | LLMCompass | roofmodel |", "|---|---:|---:|---:|"]
-        for op, some in groupby(found, key=lambda row: row.op):
+        for op, some in groupby(simulations, key=lambda row: row.op):
             rows = list(some)
             measured, launch = np.array([row.measured for row in rows]), clones.LAUNCH if op == "gemm" else 0
             theirs = errors(np.array([row.simulated for row in rows]), measured).mape
             ours = errors(_expected(rows) + launch, measured).mape
             lines.append(f"| {op} | {len(rows)} | {theirs:.1%} | {ours:.1%} |")
-        return "\n".join(lines) if found else ""
+        return "\n".join(lines) if simulations else ""
 
 
 def _by_aiconfigurator(cells: Table, unseen: Array, hw: str, new: bool) -> dict[str, Any]:
@@ -210,17 +210,17 @@ def main() -> None:
         "--hw", nargs="+", choices=aiconfigurator.SYSTEMS, help="only operators, and only of these devices"
     )
     pages.add_option(parser)
-    given = vars(parser.parse_args())
-    anchors = ToolComparisons(given["folder"], {tool: given[tool] for tool in TOOLS})
+    arguments = vars(parser.parse_args())
+    anchors = ToolComparisons(arguments["folder"], {tool: arguments[tool] for tool in TOOLS})
     try:
-        text = table([*anchors.operators(given["hw"] or tuple(aiconfigurator.SYSTEMS))])
-        if not given["hw"]:
+        text = table([*anchors.operators(arguments["hw"] or tuple(aiconfigurator.SYSTEMS))])
+        if not arguments["hw"]:
             compared = (table([*anchors.served()]), anchors.training(), anchors.simulated(), anchors.flops())
             text = "\n\n".join((text, *compared))
     except (RoofError, OSError) as error:
         parser.error(str(error))
     print(text)
-    pages.replace_rows(given["into"], text)
+    pages.replace_rows(arguments["into"], text)
     if anchors.missing:
         print("\nNot run:", *anchors.missing, sep="\n- ", file=sys.stderr)
 

@@ -90,14 +90,14 @@ DETAILS = [  # section, label, unit; the sections of a details page
 
 def names(draw: random.Random) -> list[str]:
     """46 synthetic kernel names with nested templates, as long as real ones."""
-    found = []
+    kernel_names = []
     for i in range(len(LAUNCHES)):
         name = f"void library{i}::implicit_gemm_kernel<"
         length = LENGTHS[i % len(LENGTHS)]
         while len(name) < length - 30:
             name += f"library{i}::Tile<float, {draw.choice((16, 32, 64, 128))}, (bool){draw.randrange(2)}>, "
-        found.append((name + f"{i}>(T1 *, const T2 *, int)").ljust(length, "_"))
-    return found
+        kernel_names.append((name + f"{i}>(T1 *, const T2 *, int)").ljust(length, "_"))
+    return kernel_names
 
 
 def rows(layout: str, seed: int = 0) -> Iterator[str]:
@@ -206,12 +206,12 @@ def measured(program: str, file: Path) -> tuple[float, float]:
 
 def compare(layout: str, file: Path, runs: int) -> bool:
     """Print a line per pass, with medians of interleaved runs; returns whether reading is within the limits."""
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in PASSES}
+    measurements: dict[str, list[tuple[float, float]]] = {name: [] for name in PASSES}
     for _ in range(runs):
         for name, program in PASSES.items():
-            found[name].append(measured(program, file))
-    seconds = {name: statistics.median(time for time, _ in each) for name, each in found.items()}
-    memory = {name: max(size for _, size in each) for name, each in found.items()}
+            measurements[name].append(measured(program, file))
+    seconds = {name: statistics.median(time for time, _ in each) for name, each in measurements.items()}
+    memory = {name: max(size for _, size in each) for name, each in measurements.items()}
     for name in PASSES:
         ratio = seconds[name] / seconds["bare"]
         print(f"{layout:<8} {name:<13} {seconds[name]:6.2f} s  {ratio:5.2f} x bare  {memory[name]:5.0f} MB")
@@ -225,18 +225,18 @@ def main() -> int:
     parser.add_argument("--gigabytes", type=float, default=1.0)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--write", type=Path, help="write the file there, and measure nothing")
-    given = parser.parse_args()
-    size = given.gigabytes * 1e9
-    if given.write:
-        write(given.write, given.layout[0], size)
+    arguments = parser.parse_args()
+    size = arguments.gigabytes * 1e9
+    if arguments.write:
+        write(arguments.write, arguments.layout[0], size)
         return 0
-    kept = []
-    for layout in given.layout:
+    results = []
+    for layout in arguments.layout:
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder, f"{layout}.csv")
             write(file, layout, size)
-            kept.append(compare(layout, file, given.runs))
-    return int(not all(kept))
+            results.append(compare(layout, file, arguments.runs))
+    return int(not all(results))
 
 
 if __name__ == "__main__":

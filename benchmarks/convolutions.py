@@ -61,7 +61,7 @@ def measured(trace: Path) -> dict[Key, float]:
     outer = {
         name: [e for e in operators if e["name"] == name] for name in ("aten::_convolution", "CudnnConvolutionBackward")
     }
-    starts = {name: [e["ts"] for e in found] for name, found in outer.items()}
+    starts = {name: [e["ts"] for e in events] for name, events in outer.items()}
     for event in operators:
         if event["name"].startswith("aten::cudnn_convolution"):
             around = "aten::_convolution" if event["name"] == "aten::cudnn_convolution" else "CudnnConvolutionBackward"
@@ -73,18 +73,18 @@ def measured(trace: Path) -> dict[Key, float]:
     for event in events:
         if event.get("cat") == "Kernel" and event["args"].get("external id") in calls:
             seconds[event["args"]["external id"]] += event["dur"] * 1e-6
-    found: dict[Key, list[float]] = defaultdict(list)
+    seconds_by_key: dict[Key, list[float]] = defaultdict(list)
     for call, time in seconds.items():
         (name, number), (image, weights) = calls[call], inputs[calls[call][1]][:2]
         which = name.replace("_backward_", "grad_") or "forward"
         rows = outputs[number]
-        found[which, weights[1], weights[0], weights[2], rows, round(image[2] / rows)].append(time)
-    return {key: median(times) for key, times in found.items()}
+        seconds_by_key[which, weights[1], weights[0], weights[2], rows, round(image[2] / rows)].append(time)
+    return {key: median(times) for key, times in seconds_by_key.items()}
 
 
 def operators() -> dict[Key, Operator]:
     """The convolutions and gradients of a training step of ResNet-50, as in the trace."""
-    found = {}
+    by_key = {}
     for operator in training("microsoft/resnet-50", 32).operators:
         if operator.kind == "conv":
             sizes, slides = operator.sizes, any("i+r" in t.axes for t in (*operator.reads, *operator.writes))
@@ -92,22 +92,22 @@ def operators() -> dict[Key, Operator]:
             rows = sizes["r"] if slides else 1
             strided = slides and (rows == 1 or sizes["i+r"] > sizes["i"] + rows - 1)
             key = which if which.startswith("grad_") else "forward", sizes["c"], sizes["o"], rows, sizes["i"]
-            found[*key, 1 + strided] = operator
-    return found
+            by_key[*key, 1 + strided] = operator
+    return by_key
 
 
 def logarithms(times: dict[Key, float], pipe: float) -> list[float]:
     """Logarithm of measured / expected of each convolution, in the order of the keys."""
     device, counted = Device.load(DEVICE), operators()
-    found = []
+    logs = []
     for key in sorted(times):
         operator = counted[key]
-        one = formula(operator, place(operator.cost, device, "fp32"), device, "fp32")
-        assert one is not None
-        assert one.implementation == CONVOLUTION_LIBRARY
-        seconds = one.function(*one.arguments, one.parameters._replace(pipe=pipe))
-        found.append(log(times[key] / seconds))
-    return found
+        timing_formula = formula(operator, place(operator.cost, device, "fp32"), device, "fp32")
+        assert timing_formula is not None
+        assert timing_formula.implementation == CONVOLUTION_LIBRARY
+        seconds = timing_formula.function(*timing_formula.arguments, timing_formula.parameters._replace(pipe=pipe))
+        logs.append(log(times[key] / seconds))
+    return logs
 
 
 class Fitted(NamedTuple):
@@ -126,7 +126,7 @@ def fit(times: dict[Key, float]) -> Fitted:
     _, pipe = min((fmean(map(abs, logarithms(times, n / 100)[::2])), n / 100) for n in range(50, 100))
     rest = logarithms(times, pipe)[1::2]
     tenths = quantiles(rest, n=10, method="inclusive")
-    error = fmean(abs(exp(-one) - 1) for one in rest)
+    error = fmean(abs(exp(-logarithm) - 1) for logarithm in rest)
     return Fitted(pipe, len(times) - len(rest), len(rest), error, exp(tenths[0]), exp(tenths[-1]))
 
 
@@ -178,11 +178,11 @@ def stages(row: Published) -> list[tuple[int, int, float, int | None]]:
     count, slope, first, ratio, group = row.shape
     exponents = (round(log((slope * i + first) / first) / log(ratio)) for i in range(count))
     widths = [8 * round(first * ratio**n / 8) for n in exponents]
-    found = []
+    stage_sizes = []
     for width, same in groupby(widths):
         channels = min(group, width)
-        found.append((len(list(same)), max(1, round(width / channels)) * channels, 1.0, channels))
-    return found
+        stage_sizes.append((len(list(same)), max(1, round(width / channels)) * channels, 1.0, channels))
+    return stage_sizes
 
 
 def network(row: Published) -> Architecture:
@@ -232,7 +232,7 @@ class Compared(NamedTuple):
 
 def compared(rows: tuple[Published, ...] = PUBLISHED) -> list[Compared]:
     """Expected / measured time of a forward pass and a training step of each network."""
-    found = []
+    comparisons = []
     for row in rows:
         arch = network(row)
         (forward,) = estimate(arch, Device.load(DEVICE), phase="forward", batch=64, dtype="fp32", image=SIZE).phases
@@ -240,15 +240,15 @@ def compared(rows: tuple[Published, ...] = PUBLISHED) -> list[Compared]:
         channels = sorted({each for _, _, _, each in stages(row) if each})
         groups = " to ".join(map(str, dict.fromkeys((*channels[:1], *channels[-1:]))))
         expected = [totals(phase)["expected_seconds"] for phase in (forward, training(arch, row.batch, GPUS))]
-        found.append(Compared(row.name, groups, expected[0] / (row.forward / 1e3), expected[1] / step))
-    return found
+        comparisons.append(Compared(row.name, groups, expected[0] / (row.forward / 1e3), expected[1] / step))
+    return comparisons
 
 
 def table() -> str:
     """Markdown: a line for each network."""
     lines = ["| model | channels of a group | error, forward | error, training |", "|---|---:|---:|---:|"]
-    for one in compared():
-        lines.append(f"| {one.name} | {one.groups} | {one.forward - 1:+.0%} | {one.training - 1:+.0%} |")
+    for row in compared():
+        lines.append(f"| {row.name} | {row.groups} | {row.forward - 1:+.0%} | {row.training - 1:+.0%} |")
     return "\n".join(lines)
 
 
@@ -257,10 +257,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("trace", type=Path, help="PyTorch trace of ResNet-50's training")
     pages.add_option(parser)
-    given = parser.parse_args()
-    found = table()
-    sys.stdout.write(f"{fit(measured(given.trace))}\n{found}\n")
-    pages.replace_tables(given.into, [found])
+    arguments = parser.parse_args()
+    text = table()
+    sys.stdout.write(f"{fit(measured(arguments.trace))}\n{text}\n")
+    pages.replace_tables(arguments.into, [text])
 
 
 if __name__ == "__main__":

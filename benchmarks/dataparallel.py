@@ -49,7 +49,7 @@ def expected_ratio(row: Published, batch: int) -> float:
         assert total
         return float(total.value)
 
-    gemms = [one for one in step.placed if one.operator.kind in ("gemm", "bmm")]
+    gemms = [placed for placed in step.placed if placed.operator.kind in ("gemm", "bmm")]
     return seconds([*step.exchanges]) / seconds(gemms)
 
 

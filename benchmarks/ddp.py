@@ -73,7 +73,7 @@ def model(row: Published) -> Architecture:
 
 def steps() -> list[Step]:
     """All rows with the wrapper."""
-    device, found = Device.load(DEVICE), []
+    device, rows = Device.load(DEVICE), []
     for row in PUBLISHED:
         arch, alone = model(row), None
         for gpus, measured in ((0, row.alone), *zip(GPUS, row.wrapped, strict=True)):
@@ -88,8 +88,8 @@ def steps() -> list[Step]:
             exposed = total["expected_communication_exposed_seconds"]
             if gpus:
                 efficiencies = row.alone / measured, alone / seconds
-                found.append(Step(row.name, gpus, measured, seconds, *efficiencies, exposed, sent - exposed))
-    return found
+                rows.append(Step(row.name, gpus, measured, seconds, *efficiencies, exposed, sent - exposed))
+    return rows
 
 
 def table() -> str:
@@ -98,11 +98,11 @@ def table() -> str:
         "| model | GPUs | measured | expected | error | efficiency measured | expected | exposed | hidden |",
         "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
-    for one in steps():
+    for step in steps():
         lines.append(
-            f"| {one.name} | {one.gpus} | {one.measured * 1e3:.0f} ms | {one.expected * 1e3:.0f} ms "
-            f"| {one.expected / one.measured - 1:+.1%} | {one.measured_efficiency:.1%} | {one.efficiency:.1%} "
-            f"| {one.exposed * 1e3:.1f} ms | {one.hidden * 1e3:.1f} ms |"
+            f"| {step.name} | {step.gpus} | {step.measured * 1e3:.0f} ms | {step.expected * 1e3:.0f} ms "
+            f"| {step.expected / step.measured - 1:+.1%} | {step.measured_efficiency:.1%} | {step.efficiency:.1%} "
+            f"| {step.exposed * 1e3:.1f} ms | {step.hidden * 1e3:.1f} ms |"
         )
     return "\n".join(lines)
 

@@ -26,12 +26,12 @@ def relative_errors(phase: PhaseEstimate, measured: float) -> RelativeErrors:
     return RelativeErrors(float(phase.bound_seconds) / measured - 1, seconds / measured - 1, low <= measured <= high)
 
 
-def by_name(named: Iterable[tuple[Name, Item]]) -> dict[Name, list[Item]]:
+def by_name(pairs: Iterable[tuple[Name, Item]]) -> dict[Name, list[Item]]:
     """Items grouped by the name of their table line, in order of first appearance."""
-    found: dict[Name, list[Item]] = {}
-    for name, item in named:
-        found.setdefault(name, []).append(item)
-    return found
+    groups: dict[Name, list[Item]] = {}
+    for name, item in pairs:
+        groups.setdefault(name, []).append(item)
+    return groups
 
 
 def median_cells(rows: Sequence[RelativeErrors]) -> str:

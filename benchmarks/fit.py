@@ -44,7 +44,7 @@ def refit(folder: Path, name: str, kinds: tuple[str, ...]) -> list[str]:
     """Fit the sets of these kinds of a device to its tables, and write its file; the errors, one line a set."""
     device, start, remarks = Device.load(name), time.perf_counter(), list[str]()
     sources = TABLES[name]
-    found: dict[str, Any] = {kind: {} for kind in TIMINGS}
+    sets: dict[str, Any] = {kind: {} for kind in TIMINGS}
     for source, patterns in sources.items():
         paths = [str(path) for pattern in patterns for path in sorted(folder.glob(pattern))]
         try:
@@ -55,16 +55,17 @@ def refit(folder: Path, name: str, kinds: tuple[str, ...]) -> list[str]:
         remarks += fitted.remarks
         for kind in kinds:
             for kernel, forms in getattr(fitted.fitted, kind).items():
-                found[kind].setdefault(kernel, {}).update(forms)
-    for kind, kernel, key, one in device.calibration.sets() if device.calibration else ():  # after the fitted ones
-        if kind not in kinds or one.fit.source not in sources:
-            found[kind].setdefault(kernel, {})[key] = one
+                sets[kind].setdefault(kernel, {}).update(forms)
+    # after the fitted ones
+    for kind, kernel, key, fitted_set in device.calibration.sets() if device.calibration else ():
+        if kind not in kinds or fitted_set.fit.source not in sources:
+            sets[kind].setdefault(kernel, {})[key] = fitted_set
     for kind in kinds:  # the default implementation stays the first
         before = [*getattr(device.calibration, kind, {})]
-        found[kind] = dict(
-            sorted(found[kind].items(), key=lambda item: before.index(item[0]) if item[0] in before else len(before))
+        sets[kind] = dict(
+            sorted(sets[kind].items(), key=lambda item: before.index(item[0]) if item[0] in before else len(before))
         )
-    calibration = Calibration(name, **found)
+    calibration = Calibration(name, **sets)
     path = library.shipped_folder() / "fitted" / f"{name}.yaml"
     path.write_text(fitted_file(name, calibration), encoding="utf-8")
     return [f"{name}: {time.perf_counter() - start:.0f} s", *lines(calibration), *remarks]
@@ -85,12 +86,12 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("devices", nargs="*", metavar="DEVICE", default=[*TABLES])
     parser.add_argument("--kind", action="append", choices=[*TIMINGS], dest="kinds")
-    given = parser.parse_args()
-    kinds = tuple(given.kinds or TIMINGS)
-    names = [library.find(name).stem for name in given.devices]
+    arguments = parser.parse_args()
+    kinds = tuple(arguments.kinds or TIMINGS)
+    names = [library.find(name).stem for name in arguments.devices]
     with ProcessPoolExecutor() as pool:
-        for found in pool.map(refit, [given.folder] * len(names), names, [kinds] * len(names)):
-            sys.stdout.write("\n".join(found) + "\n")
+        for error_lines in pool.map(refit, [arguments.folder] * len(names), names, [kinds] * len(names)):
+            sys.stdout.write("\n".join(error_lines) + "\n")
 
 
 if __name__ == "__main__":

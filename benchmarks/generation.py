@@ -52,16 +52,16 @@ class Generated(NamedTuple):
         return self.model, self.framework, self.weights, gpus
 
 
-def table(found: list[Generated]) -> str:
+def table(rows: list[Generated]) -> str:
     """Markdown: one line per model and number of GPUs (FasterTransformer) or weight format (gpt-fast), and all rows."""
     lines = [
         "| model | run by | weights | GPUs | rows | median error of bound | median error of expected time "
         "| median bias |",
         "|---|---|---|---:|---:|---:|---:|---:|",
     ]
-    for name, some in by_name((row.name, row.errors) for row in found).items():
+    for name, some in by_name((row.name, row.errors) for row in rows).items():
         lines.append(f"| {' | '.join(name)} | {median_cells(some)} |")
-    lines.append(f"| all | | | | {median_cells([row.errors for row in found])} |")
+    lines.append(f"| all | | | | {median_cells([row.errors for row in rows])} |")
     return "\n".join(lines)
 
 
@@ -69,12 +69,12 @@ def generated(folder: Path) -> Iterator[Generated]:
     """The requests of FasterTransformer and the decode steps of gpt-fast, each row once."""
     with gzip.open(folder / "e2e.csv.gz", "rt", newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["gpu_norm"].startswith("A100")]
-    seen: set[tuple[str, ...]] = set()
+    keys: set[tuple[str, ...]] = set()
     for row in rows:
         key = row["n_gpus"], row["model"], row["batch"], row["seq"], row["precision"], row["value"]
-        if key in seen:  # gpt-fast's README repeats some rows in its next table
+        if key in keys:  # gpt-fast's README repeats some rows in its next table
             continue
-        seen.add(key)
+        keys.add(key)
         if row["model"] in GPTS and "Megatron Latency" not in row["notes"]:
             yield from _request(row)
         elif row["model"] in LLAMAS and row["metric"] == "throughput" and "gpt-fast" in row["source"]:
@@ -87,19 +87,19 @@ def _request(row: dict[str, str]) -> Iterator[Generated]:
     stages = STAGES.get(gpus, 1)
     if stages > 1 and batch * prompt > MAX_UNSPLIT_TOKENS:
         return
-    (found,) = estimate(
+    (phase,) = estimate(
         gpt(row["model"], *GPTS[row["model"]]), Device.load("a100"), phase="generate", batch=batch, seq=prompt,
         new_tokens=new - 1, tp=gpus // stages, pp=stages, engine="trtllm",
     ).phases  # fmt: skip
-    errors = relative_errors(found, float(row["value"]) / 1e3)
+    errors = relative_errors(phase, float(row["value"]) / 1e3)
     yield Generated("FasterTransformer", row["model"], row["precision"], gpus, stages, errors)
 
 
 def _decode_step(row: dict[str, str]) -> Generated:
     gpus = int(float(row["n_gpus"]))
-    (found,) = estimate(
+    (phase,) = estimate(
         load(LLAMAS[row["model"]]), Device.load("a100"), phase="decode", batch=1, context=100, dtype="bf16",
         weights=WEIGHTS[row["precision"]], tp=gpus, engine="vllm",
     ).phases  # fmt: skip
-    errors = relative_errors(found, 1 / float(row["value"]))
+    errors = relative_errors(phase, 1 / float(row["value"]))
     return Generated("gpt-fast", row["model"], WEIGHTS[row["precision"]], gpus, 1, errors)

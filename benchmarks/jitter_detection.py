@@ -62,8 +62,8 @@ def count_false(ranks: int, steps: int, noise: float, runs: int) -> int:
 
 def count_found(ranks: int, steps: int, noise: float, delay: float, runs: int) -> int:
     """Runs in which the longer kernels of rank 1 are the only cause."""
-    found = (causes_of_run(ranks, steps, noise, delay, seed) for seed in range(runs))
-    return sum([(cause.kind, cause.ranks) for cause in causes] == [("gpu", (1,))] for causes in found)
+    causes_by_run = (causes_of_run(ranks, steps, noise, delay, seed) for seed in range(runs))
+    return sum([(cause.kind, cause.ranks) for cause in causes] == [("gpu", (1,))] for causes in causes_by_run)
 
 
 def table(noise: float, runs: int) -> Iterator[str]:
@@ -73,10 +73,10 @@ def table(noise: float, runs: int) -> Iterator[str]:
     )
     for ranks in RANKS:
         for steps in STEPS:
-            found = [count_found(ranks, steps, noise, delay, runs) for delay in DELAYS]
+            counts = [count_found(ranks, steps, noise, delay, runs) for delay in DELAYS]
             yield (
                 f"{ranks:>5} {steps:>5} {count_false(ranks, steps, noise, runs):>5} "
-                f"{detectable_delay(ranks, steps, noise):>10.1%}  " + " ".join(f"{number:>5}" for number in found)
+                f"{detectable_delay(ranks, steps, noise):>10.1%}  " + " ".join(f"{number:>5}" for number in counts)
             )
 
 

@@ -82,7 +82,7 @@ def predicted(folder: Path, name: str, other: str) -> Mapping[str, Predicted]:
     """By column: the rows of a device, predicted with the parameters of another device."""
     device, source = Device.load(name), Device.load(other)
     without = unmeasured(device, source)
-    found: dict[str, list[Array]] = {}
+    by_column: dict[str, list[Array]] = {}
     for op, kind in OPERATIONS.items():
         table, rows = sampled(folder, device, op)
         measured = seconds(table)
@@ -95,10 +95,10 @@ def predicted(folder: Path, name: str, other: str) -> Mapping[str, Predicted]:
             if own and by and column and own.implementation in (group.kernel, "any"):
                 least = least_seconds(group, placed, device)
                 expected, low, high = np.broadcast_arrays(*clamp_to_bound(by.seconds, by.fit, least))
-                found.setdefault(column, []).append(
+                by_column.setdefault(column, []).append(
                     np.stack((measured[group.rows] / expected, low / expected, high / expected))
                 )
-    return {column: Predicted(*np.concatenate(found[column], axis=1)) for column in COLUMNS if column in found}
+    return {column: Predicted(*np.concatenate(by_column[column], axis=1)) for column in COLUMNS if column in by_column}
 
 
 def column_of(kind: str, key: str) -> str:
@@ -110,10 +110,10 @@ def column_of(kind: str, key: str) -> str:
 
 @cache
 def _sampled(path: str) -> tuple[Table, list[RowGroup]]:
-    whole = read(path)
-    count = len(whole["op"])
+    full_table = read(path)
+    count = len(full_table["op"])
     rows = np.unique(np.linspace(0, count - 1, min(SAMPLE, count)).astype(int))
-    table = {name: [cells[row] for row in rows] for name, cells in whole.items()}
+    table = {name: [cells[row] for row in rows] for name, cells in full_table.items()}
     return table, groups(table)[0]
 
 
@@ -126,10 +126,10 @@ def sampled(folder: Path, device: Device, op: str) -> tuple[Table, list[RowGroup
 
 def row(folder: Path, device: str, other: str) -> str:
     """Markdown: the row of a device that is predicted with the parameters of another device."""
-    found = predicted(folder, device, other)
-    cells = [cell(found[column]) if column in found else "–" for column in COLUMNS]
-    rows = sum(len(each.ratio) for each in found.values())
-    inside = sum(each.inside * len(each.ratio) for each in found.values()) / rows
+    by_column = predicted(folder, device, other)
+    cells = [cell(by_column[column]) if column in by_column else "–" for column in COLUMNS]
+    rows = sum(len(each.ratio) for each in by_column.values())
+    inside = sum(each.inside * len(each.ratio) for each in by_column.values()) / rows
     return f"| {device} | {other} | {' | '.join(cells)} | {inside:.0%} |"
 
 
@@ -143,10 +143,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="tables of measurements")
     pages.add_option(parser)
-    given = parser.parse_args()
-    table = "\n".join((HEADER, *(row(given.folder, *pair) for pair in PAIRS)))
+    arguments = parser.parse_args()
+    table = "\n".join((HEADER, *(row(arguments.folder, *pair) for pair in PAIRS)))
     sys.stdout.write(table + "\n")
-    pages.replace_tables(given.into, [table])
+    pages.replace_tables(arguments.into, [table])
 
 
 if __name__ == "__main__":

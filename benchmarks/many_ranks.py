@@ -110,9 +110,9 @@ def steps(run: Run) -> Iterator[Step]:
                 ready = np.maximum(gpu, side) if i > layout.reduces[-1] else gpu
                 starts[:, i] = np.maximum(ready + BETWEEN, launches[:, i] + LATENCY)
                 ends[:, i] = gpu = starts[:, i] + usual * plants.slow * random.lognormal(0, run.noise, run.ranks)
-        whole = [values.astype(np.int64) + shift for values in (launches, starts, ends)]
+        timestamps = [values.astype(np.int64) + shift for values in (launches, starts, ends)]
         ranges = [values.astype(np.int64) + clock for values in (begin, cpu)]
-        yield Step(number, layout.names, layout.streams, *whole, *ranges)
+        yield Step(number, layout.names, layout.streams, *timestamps, *ranges)
 
 
 class _Layout(NamedTuple):

@@ -40,11 +40,11 @@ def with_tables(page: str, tables: Sequence[str]) -> str:
 def with_rows(page: str, tables: str) -> str:
     """The text of a page after `replace_rows`."""
     rows = (line for line, below in pairwise([*tables.splitlines(), ""]) if not below.startswith("|---"))
-    found = {cells[1]: cells for cells in (row.split("|") for row in rows if row.startswith("| "))}
+    cells_by_name = {cells[1]: cells for cells in (row.split("|") for row in rows if row.startswith("| "))}
 
     def updated(line: str) -> str:
         cells = line.split("|")
-        new = found.get(cells[1], cells) if line.startswith("| ") else cells
+        new = cells_by_name.get(cells[1], cells) if line.startswith("| ") else cells
         return "|".join(old if cell.strip() == NOT_RUN else cell for cell, old in zip(new, cells, strict=True))
 
     return "\n".join(map(updated, page.split("\n")))

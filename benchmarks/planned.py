@@ -42,17 +42,17 @@ class Group(NamedTuple):
 
     @property
     def fastest(self) -> Choice:
-        return min(self.choices, key=lambda one: one.measured)
+        return min(self.choices, key=lambda choice: choice.measured)
 
     @property
     def first(self) -> Choice:
         """The layout that is ranked first."""
-        return max(self.choices, key=lambda one: one.expected.value)
+        return max(self.choices, key=lambda choice: choice.expected.value)
 
     @property
     def tied(self) -> list[Choice]:
         """The layouts that tie with the first, and the first."""
-        return [one for one in self.choices if one is self.first or ties(one.expected, self.first.expected)]
+        return [choice for choice in self.choices if choice is self.first or ties(choice.expected, self.first.expected)]
 
 
 def groups(folder: Path, wanted: Callable[[ServedBatch], bool] = lambda row: True) -> Iterator[Group]:
@@ -68,7 +68,7 @@ def groups(folder: Path, wanted: Callable[[ServedBatch], bool] = lambda row: Tru
                 measured = row.ttft + (row.new - 1) * row.tpot
                 by_key.setdefault(key, []).append(Choice(row, replicas, measured, expected[row]))
     for key, choices in by_key.items():
-        if len({one.row.gpus for one in choices}) > 1:
+        if len({choice.row.gpus for choice in choices}) > 1:
             model, hw, *_, gpus, batch = key
             yield Group(str(model), str(hw), int(str(gpus)), int(str(batch)), tuple(choices))
 
@@ -82,15 +82,15 @@ def expectation(row: ServedBatch) -> Expected:
     form = Formats(row.precision, activations=ACTIVATIONS.get(row.precision))
     served = replica(arch, device, Layout(row.gpus), form, memory_utilization=1.0)
     prefill = prefill_times(served, row.batch, row.prompt)
-    whole: StepTimes = prefill + (row.new - 1) * decode_times(served, row.batch, row.prompt + row.new // 2)
-    return Expected(1 / whole.seconds, 1 / whole.high, 1 / whole.low)
+    total: StepTimes = prefill + (row.new - 1) * decode_times(served, row.batch, row.prompt + row.new // 2)
+    return Expected(1 / total.seconds, 1 / total.high, 1 / total.low)
 
 
-def table(found: Iterable[Group]) -> str:
+def table(all_groups: Iterable[Group]) -> str:
     """Markdown: one line per model, device and number of GPUs."""
     lines = [TITLES, "|---|---|---:|---:|---:|---:|---:|---:|---:|"]
     by_name: dict[tuple[str, str, str], list[Group]] = {}
-    for group in found:
+    for group in all_groups:
         by_name.setdefault((group.model, group.hw, str(group.gpus)), []).append(group)
     every = [group for some in by_name.values() for group in some]
     return "\n".join([*lines, *(_line(*each) for each in sorted(by_name.items())), _line(("all", "", ""), every)])
@@ -102,9 +102,9 @@ TITLES = (
 )
 
 
-def first_or_tied(found: list[Group]) -> float:
+def first_or_tied(all_groups: list[Group]) -> float:
     """The share of groups whose fastest layout is ranked first or ties with the first."""
-    return sum(any(one is group.fastest for one in group.tied) for group in found) / len(found)
+    return sum(any(choice is group.fastest for choice in group.tied) for group in all_groups) / len(all_groups)
 
 
 def _line(name: tuple[str, ...], some: list[Group]) -> str:
@@ -121,10 +121,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="the folder with trtllm_e2e.csv.gz")
     pages.add_option(parser)
-    given = parser.parse_args()
-    found = table(groups(given.folder))
-    print(found)
-    pages.replace_tables(given.into, [found])
+    arguments = parser.parse_args()
+    text = table(groups(arguments.folder))
+    print(text)
+    pages.replace_tables(arguments.into, [text])
 
 
 if __name__ == "__main__":

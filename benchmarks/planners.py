@@ -100,31 +100,31 @@ class Comparison:
             self.missing[str(reason)] = None
             return None, 0.0
 
-    def service(self, asked: Service) -> Iterator[str]:
+    def service(self, case: Service) -> Iterator[str]:
         """A Markdown line for each mode."""
         theirs, their_time = self._run(
-            aiconfigurator.search, asked.theirs, asked.hw, asked.gpus, ISL, OSL, asked.ttft, asked.tpot
+            aiconfigurator.search, case.theirs, case.hw, case.gpus, ISL, OSL, case.ttft, case.tpot
         )
-        ours, our_time = self._run(_served, asked, {})
+        ours, our_time = self._run(_served, case, {})
         for mode, name in MODES.items():
             own = _first(ours or (), mode)
             row = None if theirs is None else theirs.get(name)
             cells = [
                 *(_cells(_their_choice(row)) if theirs is not None else (pages.NOT_RUN, pages.NOT_RUN)),
                 *_cells(own and _our_choice(own)),
-                pages.NOT_RUN if theirs is None else _on_engines(asked, mode, row),
+                pages.NOT_RUN if theirs is None else _on_engines(case, mode, row),
                 f"{_seconds(their_time) if theirs is not None else pages.NOT_RUN} / {_seconds(our_time)}",
             ]
-            yield f"| {asked}, {mode} | {' | '.join(cells)} |"
+            yield f"| {case}, {mode} | {' | '.join(cells)} |"
 
-    def training(self, asked: Training) -> str:
+    def training(self, case: Training) -> str:
         """A Markdown line."""
         sizes = {
-            "hidden": asked.hidden, "feedforward": 4 * asked.hidden, "seq_size": SEQ, "attn_heads": asked.heads,
-            "attn_size": asked.hidden // asked.heads, "num_blocks": asked.layers,
+            "hidden": case.hidden, "feedforward": 4 * case.hidden, "seq_size": SEQ, "attn_heads": case.heads,
+            "attn_size": case.hidden // case.heads, "num_blocks": case.layers,
         }  # fmt: skip
-        theirs, their_time = self._run(clones.calculon_search, self.clone, sizes, asked.gpus, asked.batch)
-        document, our_time = self._run(_trained, asked, {})
+        theirs, their_time = self._run(clones.calculon_search, self.clone, sizes, case.gpus, case.batch)
+        document, our_time = self._run(_trained, case, {})
         assert document is not None
         own = document["candidates"][0]
         cells = [pages.NOT_RUN, pages.NOT_RUN, _training_layout(own), _step(own["step_seconds"]), pages.NOT_RUN]
@@ -132,14 +132,14 @@ class Comparison:
         if theirs is not None:
             number, best = theirs
             execution, stats = best["execution"], best["stats"]
-            same, _ = self._run(_trained, asked, _as_options(execution))
-            found = same["candidates"][0] if same and same["candidates"] else None
+            same, _ = self._run(_trained, case, _as_options(execution))
+            candidate = same["candidates"][0] if same and same["candidates"] else None
             cells[0] = _training_layout(_as_options(execution))
             cells[1] = _step(stats["total_time"])
-            cells[4] = "does not fit" if found is None else _step(found["step_seconds"])
+            cells[4] = "does not fit" if candidate is None else _step(candidate["step_seconds"])
             count, time = str(number), _seconds(their_time)
         cells += [f"{count} / {document['searched']}", f"{time} / {_seconds(our_time)}"]
-        return f"| {asked} | {' | '.join(cells)} |"
+        return f"| {case} | {' | '.join(cells)} |"
 
 
 class Choice(NamedTuple):
@@ -179,25 +179,26 @@ def _words(options: Mapping[str, Any]) -> list[str]:
 # --- Serving ----------------------------------------------------------------------------------------
 
 
-def _served(asked: Service, restricted: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _served(case: Service, restricted: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The candidates of `roof plan` that meet the targets, the best first."""
     options = {
-        "hw": asked.hw, "gpus": asked.gpus, "isl": ISL, "osl": OSL, "ttft": f"{asked.ttft}s", "tpot": f"{asked.tpot}s",
-        **asked.formats, **restricted,
+        "hw": case.hw, "gpus": case.gpus, "isl": ISL, "osl": OSL, "ttft": f"{case.ttft}s", "tpot": f"{case.tpot}s",
+        **case.formats, **restricted,
     }  # fmt: skip
-    return [one for one in _roof([asked.model, *_words(options)])["candidates"] if one["meets"]]
+    return [candidate for candidate in _roof([case.model, *_words(options)])["candidates"] if candidate["meets"]]
 
 
 def _first(candidates: Sequence[Mapping[str, Any]], mode: str) -> Mapping[str, Any] | None:
-    return next((one for one in candidates if one["mode"] == mode), None)
+    return next((candidate for candidate in candidates if candidate["mode"] == mode), None)
 
 
-def _our_choice(one: Mapping[str, Any]) -> Choice:
-    layout = _layout(one)
-    if one["prefill"]:
-        layout = f"{_layout(one['prefill'])} → {layout}"
+def _our_choice(candidate: Mapping[str, Any]) -> Choice:
+    layout = _layout(candidate)
+    if candidate["prefill"]:
+        layout = f"{_layout(candidate['prefill'])} → {layout}"
     return Choice(
-        layout, one["batch"], one["ttft_seconds"], one["tpot_seconds"], one["tokens_per_second_per_gpu"]
+        layout, candidate["batch"], candidate["ttft_seconds"], candidate["tpot_seconds"],
+        candidate["tokens_per_second_per_gpu"],
     )  # fmt: skip
 
 
@@ -230,33 +231,33 @@ def _their_sizes(row: Mapping[str, str], part: str) -> dict[str, int]:
     return {"tp": tp, "pp": pp, "ep": ep, "dp": dp * int(row.get(f"{part}workers", 1)) * _replicas(row)}
 
 
-def _on_engines(asked: Service, mode: str, row: Mapping[str, str] | None) -> str:
+def _on_engines(case: Service, mode: str, row: Mapping[str, str] | None) -> str:
     """Our highest rate with aiconfigurator's engines: our batch and our number of engines of each kind."""
     if row is None:
         return "—"
     parts = ("(p)", "(d)") if mode == "disaggregated" else ("",)
     sizes = [_their_sizes(row, part) for part in parts]
     names = ("tp", "pp", "ep")
-    restricted = {name: ",".join(dict.fromkeys(str(one[name]) for one in sizes)) for name in names}
-    if not any(one["ep"] > 1 for one in sizes):
+    restricted = {name: ",".join(dict.fromkeys(str(size[name]) for size in sizes)) for name in names}
+    if not any(size["ep"] > 1 for size in sizes):
         del restricted["ep"]
-    for one in _served(asked, {**restricted, "mode": mode}):
-        found = [one["prefill"], one] if one["prefill"] else [one]
-        if all(own[name] == their[name] for own, their in zip(found, sizes, strict=True) for name in names):
-            return f"{one['tokens_per_second_per_gpu']:.0f}"
+    for candidate in _served(case, {**restricted, "mode": mode}):
+        engines = [candidate["prefill"], candidate] if candidate["prefill"] else [candidate]
+        if all(own[name] == their[name] for own, their in zip(engines, sizes, strict=True) for name in names):
+            return f"{candidate['tokens_per_second_per_gpu']:.0f}"
     return "—"
 
 
 # --- Training ---------------------------------------------------------------------------------------
 
 
-def _trained(asked: Training, restricted: Mapping[str, Any]) -> Any:
+def _trained(case: Training, restricted: Mapping[str, Any]) -> Any:
     """The plan of `roof plan --train`, with the attention of the time of Megatron-LM, which stores the scores, and with
     all of the memory, as Calculon plans."""
-    sizes = {"n_embd": asked.hidden, "n_layer": asked.layers, "n_head": asked.heads, "n_positions": SEQ}
+    sizes = {"n_embd": case.hidden, "n_layer": case.layers, "n_head": case.heads, "n_positions": SEQ}
     config = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": 51200, **sizes}
     options = {
-        "hw": "a100", "gpus": asked.gpus, "tokens": "300B", "batch": asked.batch, "seq": SEQ, "dtype": "fp16",
+        "hw": "a100", "gpus": case.gpus, "tokens": "300B", "batch": case.batch, "seq": SEQ, "dtype": "fp16",
         "attention": "eager", "memory_utilization": 1, **restricted,
     }  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
@@ -264,23 +265,23 @@ def _trained(asked: Training, restricted: Mapping[str, Any]) -> Any:
         return _roof([folder, "--train", *_words(options)])
 
 
-def _training_layout(one: Mapping[str, Any]) -> str:
-    sizes = " ".join(f"{name} {one[name]}" for name in ("tp", "pp", "dp", "vpp") if one[name] > 1)
-    sharded = ", sequence parallel" if one["sequence_parallel"] == "on" else ""
-    sharded += ", optimizer sharded" if one["zero"] else ""
-    return f"{sizes}, microbatch {one['micro_batch']}, recompute {one['recompute']}{sharded}"
+def _training_layout(candidate: Mapping[str, Any]) -> str:
+    sizes = " ".join(f"{name} {candidate[name]}" for name in ("tp", "pp", "dp", "vpp") if candidate[name] > 1)
+    sharded = ", sequence parallel" if candidate["sequence_parallel"] == "on" else ""
+    sharded += ", optimizer sharded" if candidate["zero"] else ""
+    return f"{sizes}, microbatch {candidate['micro_batch']}, recompute {candidate['recompute']}{sharded}"
 
 
 RECOMPUTED = {"full": "full", "attn_only": "selective", "none": "none"}
 
 
-def _as_options(one: Mapping[str, Any]) -> dict[str, Any]:
+def _as_options(run: Mapping[str, Any]) -> dict[str, Any]:
     """An execution of Calculon in our options. Its sequence parallelism is its reduce-scatter and all-gather."""
     return {
-        "tp": one["tensor_par"], "pp": one["pipeline_par"], "dp": one["data_par"], "vpp": one["pipeline_interleaving"],
-        "micro_batch": one["microbatch_size"], "recompute": RECOMPUTED[one["activation_recompute"]],
-        "sequence_parallel": "on" if one["tensor_par"] > 1 and one["tensor_par_comm_type"] == "rs_ag" else "off",
-        "zero": int(one["optimizer_sharding"] and one["data_par"] > 1),
+        "tp": run["tensor_par"], "pp": run["pipeline_par"], "dp": run["data_par"], "vpp": run["pipeline_interleaving"],
+        "micro_batch": run["microbatch_size"], "recompute": RECOMPUTED[run["activation_recompute"]],
+        "sequence_parallel": "on" if run["tensor_par"] > 1 and run["tensor_par_comm_type"] == "rs_ag" else "off",
+        "zero": int(run["optimizer_sharding"] and run["data_par"] > 1),
     }  # fmt: skip
 
 
@@ -298,18 +299,18 @@ def main() -> None:
     parser.add_argument("--calculon", type=Path, metavar="PATH", help="a clone of Calculon")
     parser.add_argument("--only", default="", metavar="TEXT", help="only the questions whose name contains the text")
     pages.add_option(parser)
-    given = parser.parse_args()
-    compared = Comparison(given.calculon)
-    services = [one for one in SERVICES if given.only in str(one)]
-    trainings = [one for one in TRAININGS if given.only in str(one)]
+    arguments = parser.parse_args()
+    compared = Comparison(arguments.calculon)
+    services = [service for service in SERVICES if arguments.only in str(service)]
+    trainings = [training for training in TRAININGS if arguments.only in str(training)]
     for titles, lines in (
-        (TITLES, (line for one in services for line in compared.service(one))),
-        (TRAINING_TITLES, (compared.training(one) for one in trainings)),
+        (TITLES, (line for service in services for line in compared.service(service))),
+        (TRAINING_TITLES, (compared.training(training) for training in trainings)),
     ):
         print(titles, end="")
         for line in lines:
             print(line, flush=True)
-            pages.replace_rows(given.into, line)
+            pages.replace_rows(arguments.into, line)
     if compared.missing:
         print("\nNot run:", *compared.missing, sep="\n- ", file=sys.stderr)
 

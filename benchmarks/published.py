@@ -111,23 +111,23 @@ def errors(folder: Path) -> list[tuple[Reported, RelativeErrors]]:
     ]
 
 
-def on_v100_and_a100(found: list[tuple[Reported, RelativeErrors]], compiled: bool) -> list[RelativeErrors]:
+def on_v100_and_a100(reported: list[tuple[Reported, RelativeErrors]], compiled: bool) -> list[RelativeErrors]:
     """The errors on V100 and A100: of XLA-compiled graphs, or of all other rows."""
     return [
-        each for row, each in found if row.device in ("a100", "v100") and (row.by.framework == COMPILED) == compiled
+        each for row, each in reported if row.device in ("a100", "v100") and (row.by.framework == COMPILED) == compiled
     ]
 
 
-def table(found: list[tuple[Reported, RelativeErrors]]) -> str:
+def table(reported: list[tuple[Reported, RelativeErrors]]) -> str:
     """Markdown: one line per device, framework and format; then all rows on V100 and A100."""
     lines = [
         "| device | run by | type | rows | median error of bound | median error of expected time | median bias |",
         "|---|---|---|---:|---:|---:|---:|",
     ]
-    named = [((row.device, row.label, row.dtype), each) for row, each in found]
-    for name, some in sorted(by_name(named).items()):
+    pairs = [((row.device, row.label, row.dtype), each) for row, each in reported]
+    for name, some in sorted(by_name(pairs).items()):
         lines.append(f"| {' | '.join(name)} | {median_cells(some)} |")
-    plain, compiled = on_v100_and_a100(found, compiled=False), on_v100_and_a100(found, compiled=True)
+    plain, compiled = on_v100_and_a100(reported, compiled=False), on_v100_and_a100(reported, compiled=True)
     lines.append(f"| a100, v100 | all | | {median_cells(plain + compiled)} |")
     lines.append(f"| a100, v100 | all except {COMPILED} | | {median_cells(plain)} |")
     return "\n".join(lines)
@@ -139,8 +139,8 @@ def _reported(folder: Path) -> Iterator[Reported]:
     for row in rows:
         by = next((r for r in REPORTERS if re.search(r.source, f"{row['source']} {row['notes']}|{row['notes']}")), None)
         batch, seq = row["batch"].partition(".")[0], row["seq"].partition(".")[0]
-        known = by and row["precision"] in TYPES and row["model"] in MODELS
-        if not by or not known or not (batch.isdigit() and seq.isdigit()) or row["metric"] == "latency_avg":
+        is_supported = by and row["precision"] in TYPES and row["model"] in MODELS
+        if not by or not is_supported or not (batch.isdigit() and seq.isdigit()) or row["metric"] == "latency_avg":
             continue
         hw, dtype = REPORTED_ON[row["gpu_norm"]], TYPES[row["precision"]]
         if dtype == "fp32" and hw.startswith("a1"):
@@ -152,12 +152,12 @@ def _reported(folder: Path) -> Iterator[Reported]:
 def _run(row: Reported, launch: float | None = None) -> PhaseEstimate:
     """Estimate the pass of a row; `launch` is the host time per operator in seconds, None for that of PyTorch."""
     options = [f"autocast={row.dtype}"] * row.autocast + ([] if launch is None else [f"launch={1e6 * launch:.9f} us"])
-    (found,) = estimate(
+    (phase,) = estimate(
         _model(row.model), Device.load(row.hw), phase=row.by.phase, batch=row.batch, seq=row.seq, dtype=row.dtype,
         engine="torch" if row.by.engine == AUTOCAST else row.by.engine, engine_option=options,
         attention=row.by.attention,
     ).phases  # fmt: skip
-    return found
+    return phase
 
 
 @cache

@@ -41,14 +41,14 @@ SHAPE = ("m", "n", "k")
 
 def gemms(folder: Path) -> dict[str, pd.DataFrame]:
     """The measured and expected seconds of 16-bit GEMMs by device, with their shape and framework."""
-    found = {}
+    by_device = {}
     for name, part in DEVICES.items():
         validated = validate(str(folder / f"aic_{part}_gemm.csv.gz"), Device.load(name))
         rows = pd.DataFrame({column: validated.table[column] for column in ("dtype", "framework")})
         rows = rows.assign(**{size: pd.to_numeric(validated.table[size]) for size in SHAPE})
         rows["measured"], rows["expected"] = validated.measured, validated.expected
-        found[name] = rows[rows.dtype.isin(("bfloat16", "float16"))]
-    return found
+        by_device[name] = rows[rows.dtype.isin(("bfloat16", "float16"))]
+    return by_device
 
 
 def by_pair(gemms: dict[str, pd.DataFrame]) -> Iterator[str]:
@@ -60,10 +60,10 @@ def by_pair(gemms: dict[str, pd.DataFrame]) -> Iterator[str]:
     for name, rows in gemms.items():
         by_shape = rows.groupby([*SHAPE, "framework"])[["measured", "expected"]].mean().unstack()
         pairs = []
-        for one, other in permutations(sorted(set(rows.framework)), 2):
-            both = by_shape.loc[by_shape["measured"][[one, other]].notna().all(axis=1)]
-            by_model = both["expected"][one] / both["measured"][one]
-            ratio = by_model * both["measured"][other] / both["expected"][other]
+        for first, second in permutations(sorted(set(rows.framework)), 2):
+            both = by_shape.loc[by_shape["measured"][[first, second]].notna().all(axis=1)]
+            by_model = both["expected"][first] / both["measured"][first]
+            ratio = by_model * both["measured"][second] / both["expected"][second]
             pairs.append(np.stack([np.abs(ratio / ratio.median() - 1), np.abs(by_model - 1)]))
         errors = np.concatenate(pairs, axis=1)
         yield f"| {name} | {errors.shape[1]} | {errors[0].mean():.1%} | {errors[1].mean():.1%} |"
@@ -89,14 +89,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="tables of measurements")
     pages.add_option(parser)
-    given = parser.parse_args()
-    measured = gemms(given.folder)
+    arguments = parser.parse_args()
+    measured = gemms(arguments.folder)
     tables = [
         "\n".join((GEMMS, *by_pair(measured))),
-        "\n".join((GRAPHS, *graphs(given.folder))),
+        "\n".join((GRAPHS, *graphs(arguments.folder))),
     ]
     sys.stdout.write("\n\n".join(tables) + "\n")
-    pages.replace_tables(given.into, tables)
+    pages.replace_tables(arguments.into, tables)
 
 
 if __name__ == "__main__":

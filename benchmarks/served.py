@@ -73,8 +73,8 @@ def on_several_gpus(folder: Path) -> Iterator[ServedBatch]:
 def rows(folder: Path, models: dict[str, str]) -> Iterator[ServedBatch]:
     """The batches of these models, by the name in the table, on packaged devices."""
     with gzip.open(folder / "trtllm_e2e.csv.gz", "rt", newline="") as file:
-        found = [row for row in csv.DictReader(file) if row["model"] in models]
-    for row in found:
+        model_rows = [row for row in csv.DictReader(file) if row["model"] in models]
+    for row in model_rows:
         if row["gpu_norm"] in DEVICES and row["precision"] in ("fp16", "fp8"):
             batch, prompt, new = (int(float(row[name])) for name in ("batch", "input_len", "output_len"))
             ttft, tpot = (float(row[name]) / 1e3 for name in ("ttft_ms", "tpot_ms"))
@@ -104,31 +104,31 @@ def loaded(model: str, hw: str) -> tuple[Architecture, Device]:
 
 def errors(rows: Iterable[ServedBatch]) -> list[ServedErrors]:
     """The relative errors of each batch."""
-    found = ((row, *phases(row)) for row in rows)
+    rows_with_phases = ((row, *phases(row)) for row in rows)
     return [
         ServedErrors(row, relative_errors(prefill, row.ttft), relative_errors(decode, row.tpot))
-        for row, prefill, decode in found
+        for row, prefill, decode in rows_with_phases
     ]
 
 
-def table_by_device(found: list[ServedErrors]) -> str:
+def table_by_device(batch_errors: list[ServedErrors]) -> str:
     """Markdown: one line per device and precision."""
-    named = [((each.row.hw, each.row.precision), each) for each in found]
-    return _table("| device | precision |", "|---|---|", named)
+    pairs = [((each.row.hw, each.row.precision), each) for each in batch_errors]
+    return _table("| device | precision |", "|---|---|", pairs)
 
 
-def table_by_model(found: list[ServedErrors]) -> str:
+def table_by_model(batch_errors: list[ServedErrors]) -> str:
     """Markdown: one line per model, device, number of GPUs and precision."""
-    named = [((each.row.model, each.row.hw, str(each.row.gpus), each.row.precision), each) for each in found]
-    return _table("| model | device | GPUs | precision |", "|---|---|---:|---|", named)
+    pairs = [((each.row.model, each.row.hw, str(each.row.gpus), each.row.precision), each) for each in batch_errors]
+    return _table("| model | device | GPUs | precision |", "|---|---|---:|---|", pairs)
 
 
-def _table(title: str, rule: str, named: list[tuple[tuple[str, ...], ServedErrors]]) -> str:
+def _table(title: str, rule: str, pairs: list[tuple[tuple[str, ...], ServedErrors]]) -> str:
     lines = [
         f"{title} rows | TTFT error | bias | TPOT error | bias |",
         f"{rule}---:|---:|---:|---:|---:|",
     ]
-    for name, some in sorted(by_name(named).items()):
+    for name, some in sorted(by_name(pairs).items()):
         cells = (str(len(some)), mean_cells([each.ttft for each in some]), mean_cells([each.tpot for each in some]))
         lines.append(f"| {' | '.join(name)} | {' | '.join(cells)} |")
     return "\n".join(lines)

@@ -57,13 +57,13 @@ def host_fit(some: Sequence[RowErrors]) -> HostFit:
     return HostFit(step, sequence, without, without + terms @ values, left_out)
 
 
-def table_of_hosts(found: Iterable[RowErrors]) -> str:
+def table_of_hosts(row_errors: Iterable[RowErrors]) -> str:
     """Markdown: the terms by engine file, from predictions without a host, and the median errors of TPOT."""
     lines = [
         "| engine file | rows | step | sequence | without: median error | bias | fitted | bias | left out | bias |",
         "|---|" + "---:|" * 9,
     ]
-    for name, some in sorted(by_name((each.row.engine_file, each) for each in found).items()):
+    for name, some in sorted(by_name((each.row.engine_file, each) for each in row_errors).items()):
         host = host_fit(some)
         errors = (
             f"{median(np.abs(each)):.1%} | {median(each):+.1%}" for each in (host.without, host.fitted, host.left_out)

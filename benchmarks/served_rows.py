@@ -185,11 +185,11 @@ def _formats(row: dict[str, str]) -> Formats:
     return Formats("bf16")
 
 
-def errors(table: Path, found: Iterable[ServedRow], variant: Variant) -> list[RowErrors]:
+def errors(table: Path, served_rows: Iterable[ServedRow], variant: Variant) -> list[RowErrors]:
     """The errors of all rows; those of the same model, GPU, layout, formats and engine are predicted together."""
-    named = (((row.model, row.hw, row.layout, row.formats, row.engine_file), row) for row in found)
+    rows_by_setting = (((row.model, row.hw, row.layout, row.formats, row.engine_file), row) for row in served_rows)
     result: list[RowErrors] = []
-    for (model, hw, layout, formats, engine), some in by_name(named).items():
+    for (model, hw, layout, formats, engine), some in by_name(rows_by_setting).items():
         served = replica(_model(table, model), _device(hw), layout, formats, 0.9)
         served = served._replace(work=served.work._replace(engine=variant(Engine.load(engine))))
         ttft, tpot = latencies(served, some)
@@ -208,13 +208,13 @@ def latencies(served: ServingReplica, some: Sequence[ServedRow]) -> tuple[StepTi
     most = np.minimum(batch, np.maximum(1, PROMPT_TOKENS // isl))  # prompts of a step
     prompts = np.clip(others // (osl - 1), 1, most)
     decode = decode_times(served, batch, context)
-    one, several, full = (
+    single, several, full = (
         mixed_times(served, batch, context, PromptChunk(number, tokens, (isl - tokens) // 2))
         for number in (np.ones_like(most), prompts, most)
     )
     share = np.where(waves, 0.5, 1.0) * others * isl / ((osl - 1) * prompts * tokens)
     queue = np.where(waves, 1.0, 1 / REQUESTS_PER_CLIENT) * others / 2 * parts / most
-    ttft = 0.5 * (batch > 1) * decode + parts * one + queue * full
+    ttft = 0.5 * (batch > 1) * decode + parts * single + queue * full
     return ttft, np.maximum(0, 1 - share) * decode + share * several
 
 
@@ -234,15 +234,15 @@ def _device(name: str) -> Device:
     return Device.load(name)
 
 
-def table_by(found: Iterable[RowErrors], *columns: str) -> str:
+def table_by(row_errors: Iterable[RowErrors], *columns: str) -> str:
     """Markdown: one line for each value of these columns."""
     lines = [
         f"| {' | '.join(columns)} | rows | TPOT: median error | mean error | bias | within the interval "
         "| TTFT: median error | bias |",
         "|---" * len(columns) + "|---:" * 7 + "|",
     ]
-    named = ((tuple(str(getattr(each.row, column)) for column in columns), each) for each in found)
-    for name, some in sorted(by_name(named).items()):
+    pairs = ((tuple(str(getattr(each.row, column)) for column in columns), each) for each in row_errors)
+    for name, some in sorted(by_name(pairs).items()):
         first, _, early, _ = cells([each.ttft for each in some])
         further = " | ".join(cells([each.tpot for each in some]))
         lines.append(f"| {' | '.join(name)} | {len(some)} | {further} | {first} | {early} |")
@@ -257,14 +257,14 @@ def cells(some: Sequence[RelativeErrors]) -> tuple[str, str, str, str]:
     return f"{median(absolute):.0%}", f"{mean(absolute):.0%}", f"{mean(expected):+.0%}", f"{inside:.0%}"
 
 
-def table_of_steps(found: dict[str, list[RowErrors]]) -> str:
+def table_of_steps(by_variant: dict[str, list[RowErrors]]) -> str:
     """Markdown: the errors of TPOT by what is taken from the engines' files, and the median error of each engine."""
-    engines = sorted({each.row.engine for each in found[WHOLE]})
+    engines = sorted({each.row.engine for each in by_variant[WHOLE]})
     lines = [
         f"| TPOT | median error | mean error | bias | within the interval | {' | '.join(engines)} |",
         "|---|" + "---:|" * (4 + len(engines)),
     ]
-    for name, some in found.items():
+    for name, some in by_variant.items():
         by_engine = by_name((each.row.engine, each.tpot) for each in some)
         each_engine = " | ".join(cells(by_engine[engine])[0] for engine in engines)
         lines.append(f"| {name} | {' | '.join(cells([each.tpot for each in some]))} | {each_engine} |")
@@ -274,10 +274,10 @@ def table_of_steps(found: dict[str, list[RowErrors]]) -> str:
 def predicted(table: Path, skipped: Counter[str]) -> dict[str, list[RowErrors]]:
     """The errors with each variant of the engines."""
     every = list(rows(table, skipped))
-    found = {name: errors(table, every, variant) for name, variant in VARIANTS.items()}
-    impossible = {id(each.row) for each in found[WHOLE] if each.tpot.bound > 0}
+    by_variant = {name: errors(table, every, variant) for name, variant in VARIANTS.items()}
+    impossible = {id(each.row) for each in by_variant[WHOLE] if each.tpot.bound > 0}
     skipped["faster than the bound"] += len(impossible)
-    return {name: [each for each in some if id(each.row) not in impossible] for name, some in found.items()}
+    return {name: [each for each in some if id(each.row) not in impossible] for name, some in by_variant.items()}
 
 
 def main() -> None:
@@ -287,17 +287,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", type=Path)
     pages.add_option(parser)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     skipped: Counter[str] = Counter()
-    found = predicted(given.table, skipped)
+    by_variant = predicted(arguments.table, skipped)
     by = (("engine",), ("hw",), ("model",), ("engine", "version", "model", "hw"))
     tables = [
-        table_of_steps(found), table_of_hosts(found[WITHOUT_HOST]),
-        *(table_by(found[WHOLE], *columns) for columns in by),
+        table_of_steps(by_variant), table_of_hosts(by_variant[WITHOUT_HOST]),
+        *(table_by(by_variant[WHOLE], *columns) for columns in by),
     ]  # fmt: skip
     left_out = (f"{count} rows left out: {reason}" for reason, count in skipped.items())
     sys.stdout.write("\n\n".join([*tables, "\n".join(left_out)]) + "\n")
-    pages.replace_tables(given.into, tables)
+    pages.replace_tables(arguments.into, tables)
 
 
 if __name__ == "__main__":

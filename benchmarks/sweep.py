@@ -63,15 +63,15 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=3)
     runs = parser.parse_args().runs
     estimated()  # imports modules on first use
-    one = min(seconds(estimated) for _ in range(runs)) / ESTIMATES
+    estimate_seconds = min(seconds(estimated) for _ in range(runs)) / ESTIMATES
     bare = min(seconds(passed) for _ in range(runs))
     worst = 0.0
     print(f"{'a million points of gpt2-xl':30} {'seconds':>8} {'estimates':>10} {'passes':>7}")
     for name, grid in GRIDS.items():
         took = min(seconds(lambda grid=grid: swept(grid)) for _ in range(runs))  # type: ignore[misc]
-        worst = max(worst, took / one / MAX_ESTIMATES, took / bare / MAX_PASSES)
-        print(f"{name:30} {took:8.2f} {took / one:10.0f} {took / bare:7.1f}")
-    print(f"an estimate takes {one * 1e3:.1f} ms, the bare passes {bare * 1e3:.1f} ms")
+        worst = max(worst, took / estimate_seconds / MAX_ESTIMATES, took / bare / MAX_PASSES)
+        print(f"{name:30} {took:8.2f} {took / estimate_seconds:10.0f} {took / bare:7.1f}")
+    print(f"an estimate takes {estimate_seconds * 1e3:.1f} ms, the bare passes {bare * 1e3:.1f} ms")
     print(f"limits: {MAX_ESTIMATES} estimates, {MAX_PASSES} passes")
     print(f"memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB at its peak")
     return int(worst > 1)

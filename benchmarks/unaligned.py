@@ -51,7 +51,7 @@ class MeasuredGemm(NamedTuple):
 
 def read(path: Path, device: Device) -> list[MeasuredGemm]:
     """The GEMMs of a table."""
-    found = []
+    gemms = []
     with path.open(encoding="utf-8") as file:
         for row in csv.DictReader(file):
             sizes, dtype = {axis: int(row[axis]) for axis in "mnk"}, row["dtype"]
@@ -59,8 +59,8 @@ def read(path: Path, device: Device) -> list[MeasuredGemm]:
             work = gemm_work(operator, dtype)
             assert work is not None
             load = int(alignment.load_bytes(operator, work, FORMATS[dtype], pads_vocabulary=False))
-            found.append(MeasuredGemm(device, dtype, work, load, float(row["latency_us"]) * 1e-6))
-    return found
+            gemms.append(MeasuredGemm(device, dtype, work, load, float(row["latency_us"]) * 1e-6))
+    return gemms
 
 
 def fitted(rows: Sequence[MeasuredGemm]) -> Unaligned:
@@ -89,11 +89,11 @@ def main(folder: Path = FOLDER) -> None:
     for name, rows in tables.items():
         for load in alignment.LOADS:
             of_load = [row for row in rows if row.load == load]
-            stated = of_load[0].device.unaligned or ALIGNED
+            stated_shares = of_load[0].device.unaligned or ALIGNED
             slower = median(row.seconds / row.expected(ALIGNED) for row in of_load)
-            errors = (mean(row.error(each) for row in of_load) for each in (stated, ALIGNED))
-            known = " | ".join(f"{error:.0%}" for error in errors)
-            print(f"| {name} | {load} B | {len(of_load)} | {slower:.1f} | {known} |")
+            errors = (mean(row.error(each) for row in of_load) for each in (stated_shares, ALIGNED))
+            cells = " | ".join(f"{error:.0%}" for error in errors)
+            print(f"| {name} | {load} B | {len(of_load)} | {slower:.1f} | {cells} |")
 
 
 if __name__ == "__main__":

@@ -91,8 +91,8 @@ def _former_option(error: Any, context: Any) -> RoofError | None:
     name = str(getattr(error, "option_name", "")).removeprefix("--")
     if name not in REMOVED or not any(each.name == "engine_option" for each in context.command.params):
         return None
-    given = " ".join(sys.argv[1:]).partition(f"--{name}")[2].lstrip("= ").partition(" ")[0]
-    return removed(name, given or None)
+    value = " ".join(sys.argv[1:]).partition(f"--{name}")[2].lstrip("= ").partition(" ")[0]
+    return removed(name, value or None)
 
 
 def _usage(error: Any) -> int:

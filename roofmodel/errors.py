@@ -230,7 +230,7 @@ class OutputError(RoofError):
     """A file that cannot be written."""
 
 
-def suggest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+def suggest(word: str, known_words: Iterable[str], cutoff: float = 0.6) -> str:
     """`; did you mean 'a' or 'b'?` with at most three similar words, or an empty string.
 
     Names that contain the word come first (names that begin with it, then shorter names), then similarly spelled ones.
@@ -238,7 +238,7 @@ def suggest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     """
     import difflib
 
-    lowered = {name.lower(): name for name in known}
+    lowered = {name.lower(): name for name in known_words}
     start = word.lower()
     contains = str.__contains__ if len(start) > 1 else str.startswith
     containing = [name for name in lowered if start and contains(name, start)] if cutoff < 0.7 else []
@@ -248,9 +248,9 @@ def suggest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     return f"; did you mean {' or '.join(repr(lowered[c]) for c in close)}?" if close else ""
 
 
-def choices(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+def choices(word: str, known_words: Iterable[str], cutoff: float = 0.6) -> str:
     """`; did you mean 'a'? known: a, b, c`: similar words, then all known ones."""
-    names = list(known)
+    names = list(known_words)
     return f"{suggest(word, names, cutoff) or ';'} known: {', '.join(names)}"
 
 

@@ -62,8 +62,8 @@ def run(path: Path) -> NotebookNode:
 
 def environment(profile: str) -> dict[str, str]:
     """The environment of the kernel: this checkout's roofmodel and `roof`, a fixed width and no color."""
-    kept = {name: value for name, value in os.environ.items() if name != "MPLBACKEND"}
-    return kept | {
+    variables = {name: value for name, value in os.environ.items() if name != "MPLBACKEND"}
+    return variables | {
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
         "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
         "IPYTHONDIR": profile,

@@ -148,8 +148,8 @@ def columns(table: str, rows: str) -> None:
     `rows` their place in the document. Neighbors of one meaning share a line.
     """
     module, _, name = table.rpartition(".")
-    found = getattr(importlib.import_module(module), name)
-    declared = (found if isinstance(found, Table) else found()).columns
+    declaration = getattr(importlib.import_module(module), name)
+    declared = (declaration if isinstance(declaration, Table) else declaration()).columns
     lines = []
     for meaning, group in groupby((c for c in declared if c.shown("json")), key=lambda column: column.meaning):
         keys = " ".join(f"`{column.key}`" for column in group)
@@ -181,14 +181,16 @@ def accuracy() -> None:
 
 def large_errors() -> None:
     """Print the parameter sets of all devices whose error on unseen rows is above LARGE_ERROR."""
-    found: dict[tuple[str, str], dict[str, float]] = {}
+    errors_by_kernel: dict[tuple[str, str], dict[str, float]] = {}
     for device in map(Device.load, sorted(library.names())):
         for kind, kernel, key, (_, fit) in device.calibration.sets() if device.calibration else ():
             if fit.error > LARGE_ERROR:
-                found.setdefault((KERNEL_KINDS[kind], kernel), {})[f"{device.id} {key}"] = fit.error
+                errors_by_kernel.setdefault((KERNEL_KINDS[kind], kernel), {})[f"{device.id} {key}"] = fit.error
     rows = [
         (kind, f"`{kernel}`", ", ".join(f"{name}: {error:.1%}" for name, error in errors.items()))
-        for (kind, kernel), errors in sorted(found.items(), key=lambda item: [*KERNEL_KINDS.values()].index(item[0][0]))
+        for (kind, kernel), errors in sorted(
+            errors_by_kernel.items(), key=lambda item: [*KERNEL_KINDS.values()].index(item[0][0])
+        )
     ]
     _table(("kernels", "implementation", "error on unseen rows"), rows)
 

@@ -43,10 +43,10 @@ def on_files(files: Any, config: Any) -> None:
         text, resources = nbconvert.MarkdownExporter().from_notebook_node(
             _without_output_headings(nbformat.read(notebook, 4))
         )
-        named = {name: f"{notebook.stem}-{name}" for name in resources["outputs"]}
+        picture_names = {name: f"{notebook.stem}-{name}" for name in resources["outputs"]}
         for name, picture in resources["outputs"].items():
-            text = text.replace(f"]({name})", f"]({named[name]})")
-            files.append(File.generated(config, f"lectures/{named[name]}", content=picture))
+            text = text.replace(f"]({name})", f"]({picture_names[name]})")
+            files.append(File.generated(config, f"lectures/{picture_names[name]}", content=picture))
         files.append(File.generated(config, f"lectures/{notebook.name}", content=notebook.read_bytes()))
         files.append(File.generated(config, f"lectures/{notebook.stem}.md", content=_linked(text, notebook.name)))
 
@@ -83,7 +83,7 @@ def on_page_content(content: str, **context: Any) -> str:
     """Convert formulas to MathML, which browsers draw without a script; remove the cog comments."""
     content = re.sub(
         r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>',
-        lambda found: _mathml(html.unescape(found[2]), "block" if found[1] == "div" else "inline"),
+        lambda match: _mathml(html.unescape(match[2]), "block" if match[1] == "div" else "inline"),
         content,
         flags=re.DOTALL,
     )
@@ -101,5 +101,5 @@ _EXTERNAL = re.compile(
 
 def on_post_page(output: str, page: Any, **context: Any) -> None:
     """Raise PluginError if a page would fetch something from a network."""
-    if found := _EXTERNAL.search(output):
-        raise PluginError(f"{page.file.src_uri}: would be fetched from a network: {found[0]}")
+    if match := _EXTERNAL.search(output):
+        raise PluginError(f"{page.file.src_uri}: would be fetched from a network: {match[0]}")

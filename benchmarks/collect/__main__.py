@@ -36,11 +36,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     folder = options.output.resolve()
-    known = parts(folder, options.small)
-    names = options.only.split(",") if options.only else [part.name for part in known]
-    if unknown := set(names) - {part.name for part in known}:
-        parser.error(f"--only: unknown part {min(unknown)!r}; known: {', '.join(part.name for part in known)}")
-    chosen = [part for part in known if part.name in names]
+    all_parts = parts(folder, options.small)
+    names = options.only.split(",") if options.only else [part.name for part in all_parts]
+    if unknown := set(names) - {part.name for part in all_parts}:
+        parser.error(f"--only: unknown part {min(unknown)!r}; known: {', '.join(part.name for part in all_parts)}")
+    chosen = [part for part in all_parts if part.name in names]
     if options.pack:
         if not (folder / "manifest.json").exists():
             parser.error(f"--pack: {options.output} has no manifest.json: it is not a folder of the kit")

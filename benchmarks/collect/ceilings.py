@@ -36,7 +36,7 @@ class CeilingRun(NamedTuple):
 
     watch: Machine
     folder: Path
-    found: list[dict[str, Any]]
+    figures: list[dict[str, Any]]
     data: int  # bytes of one array in DRAM
     cached: int  # bytes of one array in L2
     rows: tuple[int, ...]
@@ -44,8 +44,8 @@ class CeilingRun(NamedTuple):
     def write(self, ceiling: str, by: str, value: float, unit: str, **more: object) -> None:
         """Add a figure, with the clocks during its measurement."""
         clocks = {name: value for name, value in self.watch.read_clocks()._asdict().items() if value is not None}
-        self.found.append({"ceiling": ceiling, "by": by, "value": value, "unit": unit, **more, **clocks})
-        document = {"schema": "roofmodel.ceilings/1", "gpu": self.watch.evidence.name, "ceilings": self.found}
+        self.figures.append({"ceiling": ceiling, "by": by, "value": value, "unit": unit, **more, **clocks})
+        document = {"schema": "roofmodel.ceilings/1", "gpu": self.watch.evidence.name, "ceilings": self.figures}
         write_text(self.folder / "ceilings.json", json.dumps(document, indent=1) + "\n")
         write_text(self.folder / "measured.yaml", "\n".join(as_yaml(self)) + "\n")
         print(f"{ceiling:>12}  {by:<24} {si(value, unit)}", flush=True)
@@ -67,12 +67,12 @@ def main(folder: Path, small: bool) -> None:
 
 
 @contextmanager
-def failures_logged(what: str) -> Iterator[None]:
+def failures_logged(name: str) -> Iterator[None]:
     """Log an error instead of raising it, so that the next ceiling is measured."""
     try:
         yield
     except Exception as error:
-        print(f"{what}: not measured: {next(iter(str(error).splitlines()), type(error).__name__)}", flush=True)
+        print(f"{name}: not measured: {next(iter(str(error).splitlines()), type(error).__name__)}", flush=True)
 
 
 def dram_bandwidths(bench: CeilingRun) -> None:
@@ -177,8 +177,8 @@ def _plain(form: torch.dtype, tf32: bool = False) -> Callable[[int, str], Callab
 
 def _fp8(n: int, device: str) -> Callable[[], object]:
     a, b = (torch.randn(n, n, device=device).to(torch.float8_e4m3fn) for _ in range(2))
-    one = torch.ones((), device=device)
-    return lambda: torch._scaled_mm(a, b.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
+    scale = torch.ones((), device=device)
+    return lambda: torch._scaled_mm(a, b.t(), scale_a=scale, scale_b=scale, out_dtype=torch.bfloat16)
 
 
 def _int8(n: int, device: str) -> Callable[[], object]:
@@ -201,7 +201,7 @@ def as_yaml(bench: CeilingRun) -> Iterator[str]:
     """Lines in the form of `hardware/*.yaml`, which has no key for launches."""
     yield "# Lines for a device's YAML. If it already has `measured:` or `sources:`, add the lines below to them."
     yield "measured:"
-    for each in bench.found:
+    for each in bench.figures:
         if each["ceiling"] != "launch":
             name, value = each["ceiling"], si(each["value"], each["unit"], 4)
             name = pipe(name, bench.watch.evidence.compute_capability) if name in GEMMS else name

@@ -76,9 +76,9 @@ def _device(small: bool) -> dict[str, Any]:
     """The device's attributes by torch, and its id in roofmodel."""
     watch = machine(None if small else "cuda")
     try:
-        known = {name: value for name, value in vars(watch.evidence).items() if value is not None}
+        attributes = {name: value for name, value in vars(watch.evidence).items() if value is not None}
         return {
-            "device": {**known, "types": watch.dtypes, "framework": watch.framework},
+            "device": {**attributes, "types": watch.dtypes, "framework": watch.framework},
             "hardware": hardware(watch),
             "cudnn": _cudnn(),
         }

@@ -37,16 +37,16 @@ def main(folder: Path, name: str, phase: str, small: bool) -> int:
     """SKIPPED, with the reason as the last line, without ncu, a device for it, or permission to read counters."""
     if not shutil.which("ncu"):
         return _skip("ncu is not on the PATH; load its module, or add the bin folder of CUDA")
-    found = environment.read(folder, small)
-    if "problem" in found:
-        print(f"error: {found['problem']}")
+    document = environment.read(folder, small)
+    if "problem" in document:
+        print(f"error: {document['problem']}")
         return 1
-    device = found.get("hardware") or ("a100" if small else None)
+    device = document.get("hardware") or ("a100" if small else None)
     if device is None:
         return _skip("no file in hardware/ describes this device, so its metrics are unknown")
     config = folder / "configs" / f"{name}-{LAYERS}-layers.json"
     config.parent.mkdir(exist_ok=True)
-    facts = config_of(name, small, found.get("device", {}).get("dram_bytes"), layers=LAYERS)
+    facts = config_of(name, small, document.get("device", {}).get("dram_bytes"), layers=LAYERS)
     config.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     program = [*PYTHON, "benchmarks.collect.one_step", str(config), phase, *(["--small"] if small else [])]
     report = folder / f"ncu-{name}-{phase}.ncu-rep"

@@ -35,17 +35,17 @@ def table(folder: Path) -> str:
         for row in rows(folder, name):
             by_step.setdefault(tuple(row[each] for each in KEY), {})[f"{name} {row['runtime']}"] = row
     lines = [HEADER]
-    for (model, phase, batch, seq, context, *_), found in by_step.items():
+    for (model, phase, batch, seq, context, *_), measurements in by_step.items():
         size = f"{batch} × {seq}" if seq else f"{batch} × 1 after {context}" if context else batch
-        bound = _number(found.get("predicted eager"), "bound_seconds")
+        bound = _number(measurements.get("predicted eager"), "bound_seconds")
         cells = [model, f"{phase} {size}", "" if bound is None else seconds(bound)]
         for runtime, measured in (
             ("eager", "model eager"),
             ("graph", "model graph"),
             ("serving", "compiled compile, graph"),
         ):
-            expected = _number(found.get(f"predicted {runtime}"), "expected_seconds")
-            took = _number(found.get(measured), "seconds")
+            expected = _number(measurements.get(f"predicted {runtime}"), "expected_seconds")
+            took = _number(measurements.get(measured), "seconds")
             error = f" ({expected / took - 1:+.0%})" if expected and took else ""
             cells += ["" if expected is None else seconds(expected), f"{seconds(took)}{error}" if took else ""]
         lines.append(f"| {' | '.join(cells)} |")
@@ -62,10 +62,10 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="folder of the kit")
     add_option(parser)
     options = parser.parse_args()
-    found = table(options.folder)
-    replace_tables(options.into, [found])
+    text = table(options.folder)
+    replace_tables(options.into, [text])
     if not options.into:
-        print(found)
+        print(text)
 
 
 if __name__ == "__main__":

@@ -44,12 +44,12 @@ def ceilings(folder: Path, device: Device | None) -> Iterator[str]:
     for each in _json(folder / "ceilings.json").get("ceilings", []):
         name, unit = each["ceiling"], each["unit"]
         value = seconds(each["value"]) if unit == "s" else si(each["value"], unit)
-        stated = None
+        datasheet = None
         if device is not None:
             level = device.levels.get(name)
-            found = device.pipes.get(pipe(name, device.compute_capability))
-            stated = level.bandwidth if level else found.peak if found else None
-        part = f"{each['value'] / stated:6.0%} of {si(stated, unit)}" if stated else ""
+            compute_pipe = device.pipes.get(pipe(name, device.compute_capability))
+            datasheet = level.bandwidth if level else compute_pipe.peak if compute_pipe else None
+        part = f"{each['value'] / datasheet:6.0%} of {si(datasheet, unit)}" if datasheet else ""
         clock = f"at {each['sm_mhz']:.0f} MHz" if "sm_mhz" in each else ""
         yield f"{name:<8} {each['by']:<18} {value:>14} {part:<26} {clock}".rstrip()
 

@@ -40,7 +40,7 @@ def scrub(folder: Path) -> list[Path]:
     file if the disk is full.
     """
     every = [*replacements(folder)]
-    found = [each for each in every if not each.file_names_only]
+    patterns = [each for each in every if not each.file_names_only]
     failed = []
     for path in sorted(folder.rglob("*"), key=lambda path: len(path.parts), reverse=True):  # before their folders
         name = scrubbed_name(path.name, every)
@@ -51,16 +51,16 @@ def scrub(folder: Path) -> list[Path]:
             if path.is_symlink():
                 _scrub_link(path, every)
             elif path.is_file():
-                _scrub_file(path, found)
+                _scrub_file(path, patterns)
         except (OSError, EOFError, zlib.error):
             failed.append(path)
     return failed
 
 
-def _scrub_file(path: Path, found: Iterable[Replacement]) -> None:
+def _scrub_file(path: Path, patterns: Iterable[Replacement]) -> None:
     packed = path.name.removesuffix(".part").endswith(".gz")
     before = gzip.decompress(path.read_bytes()) if packed else path.read_bytes()
-    after = scrubbed(before, found)
+    after = scrubbed(before, patterns)
     if after == before:
         return
     temporary = path.with_name(f"{path.name}.scrubbed")
@@ -71,24 +71,24 @@ def _scrub_file(path: Path, found: Iterable[Replacement]) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def _scrub_link(path: Path, found: Iterable[Replacement]) -> None:
+def _scrub_link(path: Path, patterns: Iterable[Replacement]) -> None:
     before = os.fsencode(os.readlink(path))
-    after = scrubbed(before, found)
+    after = scrubbed(before, patterns)
     if after != before:
         path.unlink()
         path.symlink_to(os.fsdecode(after))
 
 
-def scrubbed_name(name: str, found: Iterable[Replacement]) -> str:
+def scrubbed_name(name: str, patterns: Iterable[Replacement]) -> str:
     """A file's name without the names of this machine."""
     between = b"/%s/" % os.fsencode(name)
-    return os.fsdecode(scrubbed(between, found)[1:-1].replace(b"/", b"_"))
+    return os.fsdecode(scrubbed(between, patterns)[1:-1].replace(b"/", b"_"))
 
 
-def scrubbed(content: bytes, found: Iterable[Replacement]) -> bytes:
+def scrubbed(content: bytes, patterns: Iterable[Replacement]) -> bytes:
     """The content without the names of this machine. Binary content keeps its length, as its format may require."""
     binary = b"\0" in content
-    for pattern, text, _ in found:
+    for pattern, text, _ in patterns:
 
         def replaced(match: re.Match[bytes], text: bytes = text) -> bytes:
             group = pattern.groups and 1  # noqa: B023  # called before the next pattern
@@ -146,8 +146,8 @@ def _contains_word(text: bytes, word: bytes) -> bool:
 
 def _users() -> list[str]:
     """The user's names: of this process, and of the person who became another user with sudo."""
-    found = [os.environ.get(name, "") for name in USER_VARIABLES]
-    return [name for name in dict.fromkeys([_user(), *found]) if name not in COMMON]
+    user_names = [os.environ.get(name, "") for name in USER_VARIABLES]
+    return [name for name in dict.fromkeys([_user(), *user_names]) if name not in COMMON]
 
 
 def _user() -> str:
@@ -159,23 +159,23 @@ def _user() -> str:
 
 def _hosts() -> dict[str, str]:
     """The host's names and its domain, with those above it up to the last but one: the last is of a country."""
-    found = {}
+    names = {}
     for name in (socket.gethostname(), _full_host_name()):
         host, _, domain = name.partition(".")
-        found |= {name: "HOST", host: "HOST"}
+        names |= {name: "HOST", host: "HOST"}
         while "." in domain:
-            found.setdefault(domain, "DOMAIN")
+            names.setdefault(domain, "DOMAIN")
             domain = domain.partition(".")[2]
-    return found
+    return names
 
 
 def _full_host_name() -> str:
     """The host's name with its domain, unless a name server takes too long to answer."""
-    found: list[str] = []
-    thread = threading.Thread(target=lambda: found.append(socket.getfqdn()), daemon=True)
+    host_names: list[str] = []
+    thread = threading.Thread(target=lambda: host_names.append(socket.getfqdn()), daemon=True)
     thread.start()
     thread.join(5)
-    return found[0] if found else ""
+    return host_names[0] if host_names else ""
 
 
 def _visible_gpus() -> list[str]:

@@ -71,8 +71,8 @@ def copies(folder: Path, small: bool) -> Iterator[dict[str, Any]]:
     device = torch.empty(size, dtype=torch.uint8, device="cuda")
     for memory in ("pinned", "pageable"):
         host = torch.ones(size, dtype=torch.uint8, pin_memory=memory == "pinned")
-        for what, to, source in (("HtoD", device, host), ("DtoH", host, device)):
-            yield {"what": what, "memory": memory, "bytes": size, **_median(partial(to.copy_, source))}
+        for direction, to, source in (("HtoD", device, host), ("DtoH", host, device)):
+            yield {"what": direction, "memory": memory, "bytes": size, **_median(partial(to.copy_, source))}
 
 
 def two_streams(folder: Path, small: bool) -> Iterator[dict[str, Any]]:

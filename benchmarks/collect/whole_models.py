@@ -157,16 +157,16 @@ def _timed(built: RandomModel, work: Work, watch: Machine, as_graph: bool) -> di
     if isinstance(watch, Gpu):  # after the prefill that fills the cache of a decode, whose memory does not count
         torch.cuda.reset_peak_memory_stats()
     if as_graph:
-        taken, least, repeats = watch.time(run, cold=False)
+        median_seconds, least, repeats = watch.time(run, cold=False)
     else:
         samples = [watch.elapsed(run) for _ in range(3 + REPEATS)][3:]
-        taken, least, repeats = median(samples), min(samples), len(samples)
+        median_seconds, least, repeats = median(samples), min(samples), len(samples)
     clocks = watch.read_clocks()
     tokens = work.batch * (work.seq or 1)
     return {
-        "seconds": taken, "seconds_min": least, "repeats": repeats,
-        "tokens_per_second": "" if work.image else tokens / taken,
-        "images_per_second": work.batch / taken if work.image else "",
+        "seconds": median_seconds, "seconds_min": least, "repeats": repeats,
+        "tokens_per_second": "" if work.image else tokens / median_seconds,
+        "images_per_second": work.batch / median_seconds if work.image else "",
         "peak_bytes": torch.cuda.max_memory_allocated() - watch.buffer if isinstance(watch, Gpu) else "",
         "sm_mhz": "" if clocks.sm_mhz is None else clocks.sm_mhz, "watts": "" if clocks.watts is None else clocks.watts,
     }  # fmt: skip

@@ -97,7 +97,7 @@ def operators(rows: Sequence[Mapping[str, str]], hw: str, mode: str, systems: st
     NaN where the mode has no data that it can use.
     """
     require()
-    found = np.full(len(rows), np.nan)
+    predictions = np.full(len(rows), np.nan)
     batches: dict[tuple[str, tuple[Any, ...]], list[Any]] = defaultdict(list)
     for number, row in enumerate(rows):
         framework = row["framework"].split()[0]
@@ -112,10 +112,10 @@ def operators(rows: Sequence[Mapping[str, str]], hw: str, mode: str, systems: st
                 operator._lane_order = [measured, *(name for name in operator._lane_order if name != measured)]
         handle = engine.EngineHandle.for_database(database, systems_path=systems)
         for name, seconds in _evaluated(handle, some, dict(how)):
-            found[int(name)] = seconds
+            predictions[int(name)] = seconds
     if rows[0]["op"] == "attn_context" and mode != "SOL":
-        found -= [_rotary_and_cache_writes(row, database.system_spec["gpu"]) for row in rows]
-    return found
+        predictions -= [_rotary_and_cache_writes(row, database.system_spec["gpu"]) for row in rows]
+    return predictions
 
 
 def _evaluated(handle: Any, some: Sequence[Any], how: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
@@ -171,11 +171,11 @@ def _rotary_and_cache_writes(row: Mapping[str, str], gpu: Mapping[str, float]) -
 def served(rows: Sequence[ServedBatch], mode: str) -> list[tuple[float, float]]:
     """TTFT and mean TPOT in seconds, from all its tables of TensorRT-LLM."""
     engines = {row[:3]: _engine(*row[:3], mode) for row in rows}
-    found = []
+    latencies = []
     for row in rows:
         prefill, decode, _ = engines[row[:3]].run_static(batch_size=row.batch, isl=row.prompt, osl=row.new)
-        found.append((prefill / 1e3, decode / 1e3 / (row.new - 1)))
-    return found
+        latencies.append((prefill / 1e3, decode / 1e3 / (row.new - 1)))
+    return latencies
 
 
 def _engine(model: str, hw: str, precision: str, mode: str) -> Any:
@@ -209,11 +209,11 @@ def search(
     """
     if (command := shutil.which("aiconfigurator")) is None:
         raise ToolMissing("aiconfigurator: pip install aiconfigurator (Linux on x86-64; the comparison used 0.12.0)")
-    asked: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "model": model, "system": SYSTEMS[hw], "total-gpus": gpus, "isl": isl, "osl": osl, "ttft": 1e3 * ttft,
         "tpot": 1e3 * tpot, "top-n": 1,
     }  # fmt: skip
-    options = [word for name, value in asked.items() for word in (f"--{name}", str(value))]
+    options = [word for name, value in arguments.items() for word in (f"--{name}", str(value))]
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
             [command, "cli", "default", *options, "--save-dir", folder], capture_output=True, text=True,
@@ -226,9 +226,9 @@ def search(
 
 def best_rows(folder: Path) -> dict[str, Mapping[str, str]]:
     """The first row of the table of each mode, in the folder where its command line saved its results."""
-    found = {}
+    rows_by_mode = {}
     for path in folder.rglob(BEST):
         with path.open(newline="") as file:
             if row := next(csv.DictReader(file), None):
-                found[path.parent.name] = row
-    return found
+                rows_by_mode[path.parent.name] = row
+    return rows_by_mode

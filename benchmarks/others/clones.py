@@ -55,8 +55,8 @@ from model_analyzer import ModelAnalyzer
 for folder, hardware, bits, batch, prompt, new in json.load(sys.stdin):
     viewer = ModelAnalyzer(folder, hardware, "configs/Llama.py")
     def seconds(phase, length):
-        found = viewer.analyze(length, batch, bits, bits, bits, use_flashattention=True)
-        return found["total_results"][phase]["inference_time"]
+        analysis = viewer.analyze(length, batch, bits, bits, bits, use_flashattention=True)
+        return analysis["total_results"][phase]["inference_time"]
     print("=", json.dumps([seconds("prefill", prompt), seconds("decode", prompt + new // 2)]))
 """
 
@@ -68,12 +68,12 @@ def llm_viewer(path: Path | None, rows: Sequence[ServedBatch]) -> list[tuple[flo
     """
     with contextlib.ExitStack() as open_folders:
         folders = {model: open_folders.enter_context(config_folder(model)) for model in {row.model for row in rows}}
-        asked = [
+        cases = [
             (folders[r.model], VIEWED[r.hw], 8 if r.precision == "fp8" else 16, r.batch, r.prompt, r.new) for r in rows
         ]
-        printed = _run(path, "LLM-Viewer", "hahnyuan/LLM-Viewer", ["-c", _VIEW], json.dumps(asked))
-    found = [json.loads(line[1:]) for line in printed.splitlines() if line.startswith("=")]
-    return [(prefill, decode) for prefill, decode in found]
+        printed = _run(path, "LLM-Viewer", "hahnyuan/LLM-Viewer", ["-c", _VIEW], json.dumps(cases))
+    latencies = [json.loads(line[1:]) for line in printed.splitlines() if line.startswith("=")]
+    return [(prefill, decode) for prefill, decode in latencies]
 
 
 # --- Calculon ---------------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ def llmcompass(path: Path | None) -> list[Simulated]:
             "LLMCompass: git clone https://github.com/PrincetonUniversity/LLMCompass, run its "
             "ae/figure5/run_figure5.sh (over an hour), then --llmcompass PATH"
         )
-    found = []
+    operators = []
     for op, figure in _FIGURES.items():
         simulated = path / "ae" / "figure5" / f"{figure}_A100_sim.csv"
         real = simulated.parent / "real_hardware" / simulated.name.replace("_sim", "")
@@ -139,13 +139,13 @@ def llmcompass(path: Path | None) -> list[Simulated]:
             raise ToolMissing(
                 f"LLMCompass: --llmcompass {path}: no {simulated.name}; run its ae/figure5/run_figure5.sh"
             )
-        known = dict(_figure(op, simulated))
-        found += [
-            Simulated(op, dict(zip("mnk", shape, strict=False)), measured, known[shape])
+        simulated_seconds = dict(_figure(op, simulated))
+        operators += [
+            Simulated(op, dict(zip("mnk", shape, strict=False)), measured, simulated_seconds[shape])
             for shape, measured in _figure(op, real)
-            if shape in known
+            if shape in simulated_seconds
         ]
-    return found
+    return operators
 
 
 def _figure(op: str, path: Path) -> list[tuple[tuple[int, ...], float]]:

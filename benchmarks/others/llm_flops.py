@@ -32,16 +32,16 @@ def served(rows: Sequence[ServedBatch]) -> list[tuple[float, float]]:
     """TTFT and the TPOT in the middle of the generation, in seconds."""
     require()
 
-    def found(row: ServedBatch, length: int) -> dict[str, float]:
+    def performance(row: ServedBatch, length: int) -> dict[str, float]:
         gpu, precision = GPUS[row.hw], row.precision
-        named = next(name for name in llmflops.list_models() if name.rpartition("/")[2].lower() == row.model)
+        model_name = next(name for name in llmflops.list_models() if name.rpartition("/")[2].lower() == row.model)
         options = dict(batch_size=row.batch, sequence_length=length, precision=precision, gpu=gpu, causal=True)
-        return llmflops.estimate(named, **options)["details"]["performance"]
+        return llmflops.estimate(model_name, **options)["details"]["performance"]
 
     return [
         (
-            found(row, row.prompt)["prefill_latency_s"],
-            found(row, row.prompt + row.new // 2)["decode_latency_per_token_s"],
+            performance(row, row.prompt)["prefill_latency_s"],
+            performance(row, row.prompt + row.new // 2)["decode_latency_per_token_s"],
         )
         for row in rows
     ]
@@ -55,10 +55,10 @@ def flops() -> dict[str, float]:
     require()
     packaged = {entry.id.rpartition("/")[2]: entry.id for entry in catalog()}
     device = Device.load("a100")  # FLOPs do not depend on it
-    found = {}
+    ratios = {}
     for name in llmflops.list_models():
         if ours_id := packaged.get(name.rpartition("/")[2]):
             theirs = llmflops.estimate(name, batch_size=1, sequence_length=TOKENS)["forward_flops"]
             ours = estimate(load(ours_id), device, phase="forward", seq=TOKENS, attention="eager", logits="all")
-            found[ours_id] = theirs / float(ours.phases[0].cost.matmul_flops)
-    return found
+            ratios[ours_id] = theirs / float(ours.phases[0].cost.matmul_flops)
+    return ratios

@@ -45,13 +45,15 @@ def list_models(containing: str | None = None) -> Listing:
     from roofmodel.catalog import listing
     from roofmodel.models import hub
 
-    found = list(hub.catalog())
+    models = list(hub.catalog())
     if containing is not None:
-        found = _containing(containing, found, lambda one: (one.id, one.config["model_type"]))
-        if not found:
-            names = (name for one in hub.catalog() for name in (one.id.partition("/")[2], one.config["model_type"]))
+        models = _containing(containing, models, lambda model: (model.id, model.config["model_type"]))
+        if not models:
+            names = (
+                name for model in hub.catalog() for name in (model.id.partition("/")[2], model.config["model_type"])
+            )
             raise ModelError(*_none_contains("model", containing, names, LIST_MODELS))
-    return Listing(listing.models(found))
+    return Listing(listing.models(models))
 
 
 @checked
@@ -70,13 +72,13 @@ def list_families(containing: str | None = None) -> Listing:
     from roofmodel.catalog import listing
     from roofmodel.models.families import CUSTOM_CODE, FAMILIES
 
-    known = listing.classes({**FAMILIES, **CUSTOM_CODE})
-    found = list(known)
+    classes = listing.classes({**FAMILIES, **CUSTOM_CODE})
+    names = list(classes)
     if containing is not None:
-        found = _containing(containing, found, lambda name: (name, *known[name]))
-        if not found:
-            raise ModelError(*_none_contains("model type or class", containing, known, LIST_FAMILIES))
-    chosen = ({name: group[name] for name in found if name in group} for group in (FAMILIES, CUSTOM_CODE))
+        names = _containing(containing, names, lambda name: (name, *classes[name]))
+        if not names:
+            raise ModelError(*_none_contains("model type or class", containing, classes, LIST_FAMILIES))
+    chosen = ({name: group[name] for name in names if name in group} for group in (FAMILIES, CUSTOM_CODE))
     return Listing(listing.families(*chosen))
 
 
@@ -118,19 +120,19 @@ def list_hardware(containing: str | None = None) -> Listing:
     from roofmodel.catalog import listing
     from roofmodel.devices import library
 
-    found, warnings = [], []
+    devices, warnings = [], []
     for name in library.names():
         try:
-            found.append(Device.load(name))
+            devices.append(Device.load(name))
         except RoofError as error:  # one invalid file of the user must not hide the others
             warnings.append(str(error))
     if containing is not None:
-        chosen = _containing(containing, found, lambda one: (one.id, one.name))
+        chosen = _containing(containing, devices, lambda device: (device.id, device.name))
         if not chosen:
-            names = (*library.ALIASES, *(one.id for one in found))
+            names = (*library.ALIASES, *(device.id for device in devices))
             raise DeviceError(*_none_contains("device", containing, names, LIST_HARDWARE))
-        found = chosen
-    return Listing(listing.devices(found, library.ALIASES), warnings=warnings)
+        devices = chosen
+    return Listing(listing.devices(devices, library.ALIASES), warnings=warnings)
 
 
 def _containing(text: str, entries: Iterable[Entry], names: Callable[[Entry], Iterable[str]]) -> list[Entry]:
@@ -139,10 +141,10 @@ def _containing(text: str, entries: Iterable[Entry], names: Callable[[Entry], It
     return [entry for entry in entries if any(wanted in name.lower() for name in names(entry))]
 
 
-def _none_contains(what: str, text: str, names: Iterable[str], listing: Command) -> tuple[str | Command, ...]:
+def _none_contains(kind: str, text: str, names: Iterable[str], listing: Command) -> tuple[str | Command, ...]:
     """The message that no name contains a text, with similar names."""
     hint = suggest(text, names)
-    return f"no {what} name contains {shorten(text)}{hint or ';'} ", listing, " lists all"
+    return f"no {kind} name contains {shorten(text)}{hint or ';'} ", listing, " lists all"
 
 
 def show_hardware(hw: Hardware | None = None, *, profile: PathLike | None = None) -> DeviceListing:
@@ -172,10 +174,10 @@ def show_hardware(hw: Hardware | None = None, *, profile: PathLike | None = None
     from roofmodel.roofline.inputs import read_runs
 
     (run,) = read_runs([path("profile", profile)], None)
-    found = identify(run.profile.evidence, None, run.profile.files)
-    known = found.known_name
-    yaml = partial(device_yaml, found.device) if known is None else partial(library.text, known)
-    return DeviceListing(listing.device(found.device), yaml, found.warnings)
+    identity = identify(run.profile.evidence, None, run.profile.files)
+    known_name = identity.known_name
+    yaml = partial(device_yaml, identity.device) if known_name is None else partial(library.text, known_name)
+    return DeviceListing(listing.device(identity.device), yaml, identity.warnings)
 
 
 def check_hardware(file: PathLike) -> HardwareCheck:

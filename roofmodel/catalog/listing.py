@@ -86,18 +86,18 @@ def models(entries: list[Checkpoint]) -> ListingContent:
     return ListingContent(Group(MODELS.terminal(entries), footer), MODELS.records(entries))
 
 
-def classes(known: Mapping[str, Family]) -> dict[str, list[str]]:
+def classes(families_by_name: Mapping[str, Family]) -> dict[str, list[str]]:
     """The classes of each model type."""
-    return {name: [family.prefix + suffix for suffix in family.classes] for name, family in known.items()}
+    return {name: [family.prefix + suffix for suffix in family.classes] for name, family in families_by_name.items()}
 
 
-def families(known: Mapping[str, Family], custom_code: Mapping[str, Family]) -> ListingContent:
+def families(library_families: Mapping[str, Family], custom_code: Mapping[str, Family]) -> ListingContent:
     """The supported values of `model_type` and of `architectures` in a config.json.
 
     `custom_code`: the families whose classes come with their checkpoints.
     """
-    found = sorted(classes({**known, **custom_code}).items())
-    rows = [{"model_type": model_type, "classes": names} for model_type, names in found]
+    entries = sorted(classes({**library_families, **custom_code}).items())
+    rows = [{"model_type": model_type, "classes": names} for model_type, names in entries]
     exceptions = f"\n(for {', '.join(custom_code)}: the published parameters of their checkpoints)"
     caption = (
         "Values in a config.json. Parameters and FLOPs equal those of the class itself"
@@ -188,64 +188,64 @@ DEVICES = Table(
 )  # fmt: skip
 
 
-def devices(found: list[Device], aliases: Mapping[str, str]) -> ListingContent:
+def devices(known_devices: list[Device], aliases: Mapping[str, str]) -> ListingContent:
     """Devices by name: dense 16-bit tensor peak, DRAM bandwidth and capacity, ridge point in FLOP/B."""
     by_target = {target: alias for alias, target in aliases.items()}
     rows = [
         ListedDevice(each, by_target.get(each.id), each.pipes.get("tensor_fp16") or each.pipes.get("tensor_bf16"))
-        for each in found
+        for each in known_devices
     ]
     caption = "TFLOP/s: dense fp16 tensor peak (TPUs: bf16). GB/s, GiB: DRAM. ridge: ridge point in FLOP/B."
     return ListingContent(Group(DEVICES.terminal(rows), Text(caption, style="dim")), DEVICES.records(rows))
 
 
-def _design(found: Device) -> Iterator[str]:
+def _design(chip: Device) -> Iterator[str]:
     """Generation, compute capability, SMs and clocks of a device, as far as its file has them."""
-    if found.generation:
-        yield found.generation
-    if found.compute_capability:
-        yield f"compute capability {found.compute_capability}"
-    if found.multiprocessors:
-        yield f"{found.multiprocessors} multiprocessors"
-    for name, hertz in found.clocks.items():
+    if chip.generation:
+        yield chip.generation
+    if chip.compute_capability:
+        yield f"compute capability {chip.compute_capability}"
+    if chip.multiprocessors:
+        yield f"{chip.multiprocessors} multiprocessors"
+    for name, hertz in chip.clocks.items():
         yield f"{name} {units.si(hertz, 'Hz', 4)}"
 
 
-def device(found: Device) -> ListingContent:
+def device(chip: Device) -> ListingContent:
     """A device's ceilings, links and measured rates; ridge points are those with DRAM, in FLOP/B."""
     pipes = []
-    for section, sparse in ((found.pipes, ""), (found.sparse_pipes, " (sparse)")):
+    for section, sparse in ((chip.pipes, ""), (chip.sparse_pipes, " (sparse)")):
         for pipe in section.values():
-            ridge = "" if sparse else units.significant(pipe.peak / found.bandwidth)
+            ridge = "" if sparse else units.significant(pipe.peak / chip.bandwidth)
             peak = units.si(pipe.peak, "FLOP/s", 4)
             pipes.append((pipe.name + sparse, peak, ridge, pipe.accumulator or "", pipe.source or ""))
     levels = []
-    for level in found.levels.values():
+    for level in chip.levels.values():
         name = f"{level.name} ({level.kind})" if level.kind else level.name
         bandwidth = units.si(level.bandwidth, "B/s", 4) if level.bandwidth else "not stated"
         levels.append((name, bandwidth, units.binary(level.capacity) if level.capacity else "", level.source or ""))
-    for link in found.links.values():
+    for link in chip.links.values():
         reach = f", beyond {link.beyond} GPUs" if link.beyond else f", of {link.joins} GPUs" if link.joins else ""
         reach += ", to the CPU" if link.to_host else ""
         name = f"{link.label}, both directions{reach}"
         levels.append((name, units.si(link.bandwidth, "B/s", 4), "", link.source or ""))
     parts: list[RenderableType] = [
-        Text.assemble((found.name, "bold"), f" · {found.id}"),
-        Text(", ".join(_design(found)), style="dim"),
+        Text.assemble((chip.name, "bold"), f" · {chip.id}"),
+        Text(", ".join(_design(chip)), style="dim"),
         Text(),
         _texts("pipe", "peak", "ridge", "accumulates", "source", right=("peak", "ridge")).terminal(pipes),
         Text(),
         _texts("memory", "bandwidth", "size", "source", right=("bandwidth", "size")).terminal(levels),
     ]
     reached = []
-    for measured in found.measured:
-        unit = "B/s" if measured.ceiling in found.levels else "FLOP/s"
+    for measured in chip.measured:
+        unit = "B/s" if measured.ceiling in chip.levels else "FLOP/s"
         reached.append((measured.ceiling, measured.by, units.si(measured.value, unit, 4), measured.source or ""))
-    if unaligned := found.unaligned:
+    if unaligned := chip.unaligned:
         for size, share in ((4, unaligned.rows_of_4_bytes), (2, unaligned.rows_of_2_bytes)):
             by = f"unaligned matmul, rows of {size} bytes"
             reached.append(("tensor cores", by, f"{share:.0%} of aligned", unaligned.source or ""))
     if reached:
         parts += [Text(), _texts("measured", "by", "reached", "source", right=("reached",)).terminal(reached)]
-    parts += [Text(), *(Text(f"{name}: {what}", style="dim") for name, what in found.sources.items())]
-    return ListingContent(Group(*parts), _plain(found))
+    parts += [Text(), *(Text(f"{name}: {source}", style="dim") for name, source in chip.sources.items())]
+    return ListingContent(Group(*parts), _plain(chip))

@@ -69,14 +69,14 @@ def align(
         reached = best + cost.unmatched
         move = np.full(states.size, _UNMATCHED, np.int8)
         for n, run in enumerate(cost.runs, 1):
-            found = np.full(states.size, np.inf)
-            found[states.after(n)] = best[states.before(n)] + states.run(run, n)
-            better = found < reached
-            reached, move = np.where(better, found, reached), np.where(better, n, move).astype(np.int8)
-        found = np.full(states.size, np.inf)
-        found[states.after(1)] = best[states.after(1)] + cost.extra
-        better = found < reached
-        reached, move = np.where(better, found, reached), np.where(better, _EXTRA, move).astype(np.int8)
+            candidate = np.full(states.size, np.inf)
+            candidate[states.after(n)] = best[states.before(n)] + states.run(run, n)
+            better = candidate < reached
+            reached, move = np.where(better, candidate, reached), np.where(better, n, move).astype(np.int8)
+        candidate = np.full(states.size, np.inf)
+        candidate[states.after(1)] = best[states.after(1)] + cost.extra
+        better = candidate < reached
+        reached, move = np.where(better, candidate, reached), np.where(better, _EXTRA, move).astype(np.int8)
         moves[i] = move
         best, origins[i] = states.skipped(reached)
     if repeats:
@@ -111,8 +111,8 @@ class _States:
         if n not in self._before:
             parts = [self._np.arange(s, s + max(0, k - n + 1)) for s, k in zip(self.starts, self.lengths, strict=True)]
             self._before[n] = self._np.concatenate(parts)
-        found: np.ndarray = self._before[n]
-        return found
+        states: np.ndarray = self._before[n]
+        return states
 
     def after(self, n: int) -> np.ndarray:
         """The states after a run of n operators."""
@@ -124,8 +124,8 @@ class _States:
             firsts = self._np.cumsum([0, *self.lengths[:-1]])
             parts = [self._np.arange(f, f + max(0, k - n + 1)) for f, k in zip(firsts, self.lengths, strict=True)]
             self._within[n] = self._np.concatenate(parts)
-        found: np.ndarray = cost[self._within[n]]
-        return found
+        run_costs: np.ndarray = cost[self._within[n]]
+        return run_costs
 
     def skipped(self, reached: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The lowest cost of each state if operators may be skipped, and the state it is reached from."""

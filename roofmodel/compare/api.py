@@ -53,5 +53,5 @@ def compare(
         arguments.path("model", model), arguments.paths("files", files), arguments.paths("times", times),
     )  # fmt: skip
     with report_progress(progress):
-        found = study(name, paths, hw, family=family, times=timed, steps=steps, device=device, workload=workload)
-    return CompareReport(found)
+        comparison = study(name, paths, hw, family=family, times=timed, steps=steps, device=device, workload=workload)
+    return CompareReport(comparison)

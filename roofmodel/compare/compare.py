@@ -74,13 +74,13 @@ def compare(
     shown = {"engine": engine_of(kernels)} if workload.get("engine") is None else {}
     predicted = estimate(architecture, identified.device, **{**workload, **shown})
     phases = [phase.step.phase for phase in predicted.phases]
-    stated = stated_workload(kernels, phases[0] if len(phases) == 1 else None, workload)
-    if stated and stated.options and not architecture.image:
-        predicted = estimate(architecture, identified.device, **{**workload, **shown, **stated.options})
+    profile_workload = stated_workload(kernels, phases[0] if len(phases) == 1 else None, workload)
+    if profile_workload and profile_workload.options and not architecture.image:
+        predicted = estimate(architecture, identified.device, **{**workload, **shown, **profile_workload.options})
     refuse_stages(predicted.workload, "a profile is compared with one pass through all layers")
     matched = _match(kernels, predicted, steps, profile)
     notes = (
-        *_workload_notes(stated, matched.chosen.passes, predicted, workload, profile),
+        *_workload_notes(profile_workload, matched.chosen.passes, predicted, workload, profile),
         *matched.notes,
         *_phase_doubt(kernels, matched, predicted, workload),
     )
@@ -122,9 +122,9 @@ def _limits_of_run(profile: Profile, phase: str) -> Iterator[ComparisonFinding]:
         run = trace(profile.files)
     except RoofError:  # such as a summary, which has no times of starts
         return
-    for found in run.findings:
-        if found.kind in ("input_bound", "copy_bound"):
-            yield ComparisonFinding("run", phase, found.seconds, found.seconds / span, detail=found.text)
+    for finding in run.findings:
+        if finding.kind in ("input_bound", "copy_bound"):
+            yield ComparisonFinding("run", phase, finding.seconds, finding.seconds / span, detail=finding.text)
 
 
 class _Matched(NamedTuple):
@@ -221,8 +221,8 @@ def _check_weight_sizes(comparison: ModelComparison, sequences: Sequence[Sequenc
     recorded = [gemm.shape for gemm in comparison.gemms]
     if not recorded or any(gemm.same_weights for gemm in comparison.gemms):
         return
-    known = set(_weight_sizes(sequences))
-    if any({m * k, k * n, m * n} & known for _, m, n, k in recorded):
+    weight_sizes = set(_weight_sizes(sequences))
+    if any({m * k, k * n, m * n} & weight_sizes for _, m, n, k in recorded):
         return
     sizes = Counter(f"{shape.k} × {shape.n}" for shape in recorded)
     model = comparison.estimate.architecture.name
@@ -248,10 +248,10 @@ def _weight_sizes(sequences: Sequence[Sequence[Occurrence]]) -> Iterator[int]:
 
 
 def _workload_notes(
-    stated: StatedWorkload | None,
-    found: Sequence[FoundPasses],
+    profile_workload: StatedWorkload | None,
+    phase_passes: Sequence[FoundPasses],
     predicted: Estimate,
-    given: Mapping[str, Any],
+    given_options: Mapping[str, Any],
     profile: Profile,
 ) -> Iterator[Text]:
     """Where batch and lengths come from, and what is assumed of them, unless the user gives them.
@@ -259,32 +259,35 @@ def _workload_notes(
     Raises WorkloadError if the profile does not state any and the user gives none.
     """
     image = predicted.architecture.image
-    if stated and image:  # the rows of its GEMMs suggest a batch: _option_hints
+    if profile_workload and image:  # the rows of its GEMMs suggest a batch: _option_hints
         return
-    options = stated.options if stated else {}
-    if stated and options:
-        yield Message(joined(", ", (Option(name, value) for name, value in options.items())), f": from {stated.source}")
-    known = {**given, **options}
-    work, phases = predicted.workload, {passes.phase for passes in found}
-    assumed: list[Option] = [] if known.get("batch") else [Option("batch", work.batch)]
-    if not known.get("seq") and not image:
+    options = profile_workload.options if profile_workload else {}
+    if profile_workload and options:
+        yield Message(
+            joined(", ", (Option(name, value) for name, value in options.items())), f": from {profile_workload.source}"
+        )
+    known_options = {**given_options, **options}
+    work, phases = predicted.workload, {passes.phase for passes in phase_passes}
+    assumed: list[Option] = [] if known_options.get("batch") else [Option("batch", work.batch)]
+    if not known_options.get("seq") and not image:
         if phases != {"decode"} or predicted.architecture.encoder:
             assumed.append(Option("seq", work.seq))
-        elif known.get("context") is None:
+        elif known_options.get("context") is None:
             assumed.append(Option("context", predicted.phases[-1].step.context))
     if not assumed:
         return
-    several = stated is not None and stated.of_several_phases
+    several = profile_workload is not None and profile_workload.of_several_phases
     phase = [joined(" or ", (Option("phase", each) for each in OPPOSITE_PHASE))] if several else []
-    if not any(known.get(name) for name in ("batch", "seq", "context")):
+    if not any(known_options.get(name) for name in ("batch", "seq", "context")):
         why = "the file has neither recorded shapes of GEMMs nor annotations of a serving engine"
         values = joined(" and ", (Option(option.name, "N") for option in assumed))
         raise WorkloadError(
-            f"{_names(profile)}: batch and lengths are unknown: {stated.source if stated else why}; give ",
+            f"{_names(profile)}: batch and lengths are unknown: "
+            f"{profile_workload.source if profile_workload else why}; give ",
             joined(", or ", [*phase, values]),
         )
-    if stated:
-        why = stated.source if several else "the file does not state all of the workload"
+    if profile_workload:
+        why = profile_workload.source if several else "the file does not state all of the workload"
     else:
         why = "the file records no shapes of GEMMs"
     yield Message(
@@ -297,14 +300,14 @@ def _phase_doubt(
     kernels: Sequence[Kernel], matched: _Matched, predicted: Estimate, workload: Mapping[str, Any]
 ) -> Iterator[Text]:
     """A note if the kernels of a pass match the other of prefill and decode better than the given phase."""
-    given = predicted.phases[0].step.phase
-    if len(predicted.phases) > 1 or given not in OPPOSITE_PHASE or not matched.chosen.steps or matched.by == ("kind",):
+    phase = predicted.phases[0].step.phase
+    if len(predicted.phases) > 1 or phase not in OPPOSITE_PHASE or not matched.chosen.steps or matched.by == ("kind",):
         return
     step = matched.chosen.steps[0][0]
     matched_ids = {
         id(kernel) for unit in matched.matching.units if unit.step == step for kernel in unit.kernel_group.kernels
     }
-    opposite = {**workload, "phase": OPPOSITE_PHASE[given], "context": None}
+    opposite = {**workload, "phase": OPPOSITE_PHASE[phase], "context": None}
     both = [*predicted.phases, *estimate(predicted.architecture, predicted.device, **opposite).phases]
     orders = sequence.orders(both)
     of_step = [kernel for kernel in kernels if id(kernel) in matched_ids]
@@ -312,8 +315,8 @@ def _phase_doubt(
     best, _ = _cheapest(groups, orders, [phase.step.phase for phase in both])
     if best.units and all(unit.phase for unit in best.units):
         yield Message(
-            f"the kernel times of a pass fit {OPPOSITE_PHASE[given]} better than {given}: check ",
-            Option("phase", given),
+            f"the kernel times of a pass fit {OPPOSITE_PHASE[phase]} better than {phase}: check ",
+            Option("phase", phase),
         )
 
 

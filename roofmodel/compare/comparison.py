@@ -68,7 +68,7 @@ class FoundPasses(NamedTuple):
     """The passes of one phase in a file: how many were found and used, and the mean time of one."""
 
     phase: str
-    found: int
+    detected: int
     used: int
     partial: bool  # no pass is complete
     seconds: float | None  # sum over all kernels of a pass

@@ -49,7 +49,7 @@ def _passes(comparison: ModelComparison, passes: FoundPasses) -> dict[str, Any]:
     matched = _sum([row.measured_seconds for row in own])
     return {
         "phase": passes.phase,
-        "steps_found": passes.found,
+        "steps_found": passes.detected,
         "steps": passes.used,
         "partial": passes.partial,
         "predicted_flops": _sum([plain(row.cost.flops) for row in own]),

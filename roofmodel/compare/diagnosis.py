@@ -80,8 +80,8 @@ def _cause_of_more_flops(row: ComparisonRow, ratio: float) -> str:
 
 def _tiles(row: ComparisonRow) -> Iterator[tuple[int, int]]:
     """The tile sizes in the names of a row's kernels, in both orientations; common square tiles if no name has one."""
-    named = [(int(a), int(b)) for name in row.kernel_names for a, b in _TILE.findall(name)]
-    for height, width in named or [(n, n) for n in (16, 32, 64, 128, 256)]:
+    tiles = [(int(a), int(b)) for name in row.kernel_names for a, b in _TILE.findall(name)]
+    for height, width in tiles or [(n, n) for n in (16, 32, 64, 128, 256)]:
         yield height, width
         if height != width:
             yield width, height
@@ -133,9 +133,9 @@ def _anchor(row: ComparisonRow) -> str | None:
 
 def findings(comparison: ModelComparison) -> tuple[ComparisonFinding, ...]:
     """The three most important findings: at most two doubts about the comparison, then the largest costs."""
-    found = [finding for passes in comparison.passes for finding in _phase_findings(comparison, passes)]
-    doubts = [f for f in found if f.is_doubt]
-    costs = sorted((f for f in found if not f.is_doubt), key=lambda f: -f.seconds)
+    all_findings = [finding for passes in comparison.passes for finding in _phase_findings(comparison, passes)]
+    doubts = [f for f in all_findings if f.is_doubt]
+    costs = sorted((f for f in all_findings if not f.is_doubt), key=lambda f: -f.seconds)
     return tuple([*doubts[:MAX_DOUBTS], *costs][:MAX_FINDINGS])
 
 

@@ -152,8 +152,8 @@ class Anchors:
         if hint not in self._allowed:
             mask = np.array([self._hint_allows(hint, phase, o) for phase, o in self._anchors], dtype=bool)
             self._allowed[hint] = mask if mask.any() else np.ones(self.size, dtype=bool)
-        found: np.ndarray = self._allowed[hint]
-        return found
+        allowed: np.ndarray = self._allowed[hint]
+        return allowed
 
     def _hint_allows(self, hint: Hint, phase: int, occurrence: Occurrence) -> bool:
         operator = occurrence.placed.operator
@@ -225,11 +225,11 @@ class Anchors:
 
 def _markers_before(sequence: Sequence[Occurrence], places: Sequence[int]) -> list[frozenset[str]]:
     """The marker work before each anchor of a pass; the work after the last anchor counts before the first."""
-    found = []
+    markers = []
     for last, place in zip([-1, *places], places, strict=False):
         between = sequence[last + 1 : place] if last < place else ()
-        found.append(MARKER_WORK & {occurrence.work for occurrence in between})
-    return found
+        markers.append(MARKER_WORK & {occurrence.work for occurrence in between})
+    return markers
 
 
 def _weight(occurrence: Occurrence) -> float:
@@ -238,8 +238,8 @@ def _weight(occurrence: Occurrence) -> float:
     if occurrence.anchor != "GEMM" or operator.gemm is None:
         return 0.0
     tensors = (*operator.lines[0].factors, *operator.lines[0].outputs)
-    named = [tensor for tensor in tensors if tensor.name.removeprefix("grad.")[0].isupper()]
-    return float(max((tensor.elements(operator.sizes) for tensor in named), default=0))
+    matrices = [tensor for tensor in tensors if tensor.name.removeprefix("grad.")[0].isupper()]
+    return float(max((tensor.elements(operator.sizes) for tensor in matrices), default=0))
 
 
 def _shape_cost(group: WorkGroup, weights: np.ndarray) -> np.ndarray:

@@ -107,10 +107,10 @@ def _call(kernel: Kernel) -> Call | None:
 
     `torch.autograd.profiler.emit_nvtx(record_shapes=True)` writes `aten::mm, op_id = 7, sizes = [[128, 64], [64, 32]]`.
     """
-    if kernel.call or not kernel.nvtx or not (found := _OPERATOR.match(kernel.nvtx[-1])):
+    if kernel.call or not kernel.nvtx or not (match := _OPERATOR.match(kernel.nvtx[-1])):
         return kernel.call
-    shapes = tuple(tuple(map(int, shape.split(","))) if shape else () for shape in _SHAPE.findall(found["sizes"] or ""))
-    return Call(int(found["id"]), found["name"], shapes)
+    shapes = tuple(tuple(map(int, shape.split(","))) if shape else () for shape in _SHAPE.findall(match["sizes"] or ""))
+    return Call(int(match["id"]), match["name"], shapes)
 
 
 def _join_layout_after(groups: list[WorkGroup], layout: list[WorkGroup]) -> list[WorkGroup]:
@@ -220,10 +220,10 @@ def recorded_attention(kernel: Kernel) -> tuple[int, int, int] | None:
 
 def operand_sizes(kernel: Kernel) -> tuple[float, ...]:
     """Elements of the two factors and the result of a GEMM; empty if shapes were not recorded."""
-    found = recorded_gemm(kernel)
-    if found is None:
+    gemm_sizes = recorded_gemm(kernel)
+    if gemm_sizes is None:
         return ()
-    batch, m, n, k = (float(size) for size in found)
+    batch, m, n, k = (float(size) for size in gemm_sizes)
     return (batch * m * k, batch * k * n, batch * m * n)
 
 

@@ -27,11 +27,11 @@ def layer_mismatches(
     """
     expected = max(len({each.layer for each in sequence if each.anchor} - {None}) for sequence in sequences)
     groups = [unit.kernel_group for unit in matching.units] + [group for _, group in matching.unmatched]
-    named = {group.hint.layer for group in groups if group.hint.layer is not None}
+    named_layers = {group.hint.layer for group in groups if group.hint.layer is not None}
     runs, first = _runs(kernels, matching, sequences), phases[matching.phases[0]] if matching.phases else ""
     layers, count = Counter(map(_layers, runs[:-1] or runs)).most_common(1)[0] if runs else (expected, 0)
-    if expected and named and max(named) > expected - (0 in named):  # numbered from 0 or from 1
-        yield LayerMismatch("named", first, max(named), expected)
+    if expected and named_layers and max(named_layers) > expected - (0 in named_layers):  # numbered from 0 or from 1
+        yield LayerMismatch("named", first, max(named_layers), expected)
     elif first == "train" or 2 * count <= len(runs[:-1]):
         return
     elif layers > expected or (layers < expected and len(runs) > 1):

@@ -51,7 +51,7 @@ def match(groups: Sequence[WorkGroup], sequences: Sequence[Sequence[Occurrence]]
     evidence = Anchors(sequences, phases)
     anchors = [i for i, group in enumerate(groups) if group.kind]
     max_anchors = MAX_TABLE_CELLS // max(1, evidence.size)
-    kept = groups[: anchors[max_anchors]] if len(anchors) > max_anchors else groups
+    used_groups = groups[: anchors[max_anchors]] if len(anchors) > max_anchors else groups
     anchors = anchors[:max_anchors]
     costs_of = evidence.cost_function([groups[i] for i in anchors])
     markers = _markers_before(groups, anchors)
@@ -59,7 +59,9 @@ def match(groups: Sequence[WorkGroup], sequences: Sequence[Sequence[Occurrence]]
         len(anchors), lambda i: costs_of(groups[anchors[i]], markers[i]), evidence.lengths, evidence.skips
     )
     paired = {anchors[pair.item]: pair for pair in pairs}
-    segments = [_match_segment(segment, kept, paired, evidence) for segment in _segments(kept, paired, evidence)]
+    segments = [
+        _match_segment(segment, used_groups, paired, evidence) for segment in _segments(used_groups, paired, evidence)
+    ]
     for first, second in pairwise(segments):
         _match_across(first, second, evidence)
         _match_across(second, first, evidence)
@@ -70,7 +72,7 @@ def match(groups: Sequence[WorkGroup], sequences: Sequence[Sequence[Occurrence]]
         unmatched=tuple(group for each in segments for group in each.unmatched),
         phases=tuple(patterns.get(step, 0) for step in range(steps)),
         cost=round(cost, 6),  # orders that cost the same differ by rounding; the first of them is the usual one
-        dropped=sum(len(group.kernels) for group in groups[len(kept) :]),
+        dropped=sum(len(group.kernels) for group in groups[len(used_groups) :]),
     )
 
 
@@ -209,8 +211,10 @@ def _match_light_work(
             runs.append(fused)
         return PairingCosts(runs, single + _FURTHER_KERNEL, _UNMATCHED_KERNEL)
 
-    found = alignment.align(len(candidates), costs, [len(work)], np.full(len(work), _UNMATCHED_OPERATOR), repeats=False)
-    return tuple(pair.operators for pair in found.pairs)
+    pairing = alignment.align(
+        len(candidates), costs, [len(work)], np.full(len(work), _UNMATCHED_OPERATOR), repeats=False
+    )
+    return tuple(pair.operators for pair in pairing.pairs)
 
 
 def _word_cost(name_words: frozenset[str], work: str) -> float:

@@ -31,9 +31,9 @@ class ChosenPasses(NamedTuple):
 
 
 def choose(
-    matching: Matching, sequences: Sequence[Sequence[Occurrence]], phases: Sequence[str], given: int | None
+    matching: Matching, sequences: Sequence[Sequence[Occurrence]], phases: Sequence[str], pass_count: int | None
 ) -> ChosenPasses:
-    """The passes to use of each phase. `given` is the number of passes that the user states, None to detect it.
+    """The passes to use of each phase. `pass_count` is the number of passes that the user states, None to detect it.
 
     Raises WorkloadError if the number of detected passes is not a multiple of the given number.
     """
@@ -49,28 +49,29 @@ def choose(
             notes.append(f"no {name} pass was found in the file: its operators are not compared")
             continue
         complete = [step for step, part in share.items() if part >= COMPLETE]
-        if given is None:
+        if pass_count is None:
             most_complete = max(share, key=lambda step: share[step])
             steps[phase] = tuple(_without_outliers(kernels, complete)) if complete else (most_complete,)
             notes += _left_out(name, len(share), len(complete), len(steps[phase]))
         else:
-            steps[phase] = tuple(complete if given == len(complete) else share)
-            notes += _merged(name, given, len(complete), len(steps[phase]))
-        listed.append(_passes(name, matching, steps[phase], kernels, len(share), given, partial=not complete))
-    divisors = {phase: given or len(used) for phase, used in steps.items()}
+            steps[phase] = tuple(complete if pass_count == len(complete) else share)
+            notes += _merged(name, pass_count, len(complete), len(steps[phase]))
+        listed.append(_passes(name, matching, steps[phase], kernels, len(share), pass_count, partial=not complete))
+    divisors = {phase: pass_count or len(used) for phase, used in steps.items()}
     return ChosenPasses(steps, divisors, tuple(listed), tuple(notes))
 
 
-def _merged(name: str, given: int, complete: int, detected: int) -> Iterator[Text]:
-    if detected % given:
-        found = f"{detected} {name} pass" + "es" * (detected > 1) + f", {complete} complete" * (complete < detected)
+def _merged(name: str, pass_count: int, complete: int, detected: int) -> Iterator[Text]:
+    if detected % pass_count:
+        text = f"{detected} {name} pass" + "es" * (detected > 1) + f", {complete} complete" * (complete < detected)
         raise WorkloadError(
-            Option("steps", given), f": the kernels form {found}, not a multiple of {given}; use ",
+            Option("steps", pass_count), f": the kernels form {text}, not a multiple of {pass_count}; use ",
             Option("steps", complete or detected), " or omit it",
         )  # fmt: skip
-    if detected > given:
+    if detected > pass_count:
         yield Message(
-            Option("steps", given), f": the kernels form {detected} {name} passes; {detected // given} count as one"
+            Option("steps", pass_count),
+            f": the kernels form {detected} {name} passes; {detected // pass_count} count as one",
         )
 
 
@@ -87,34 +88,34 @@ def _shares(matching: Matching, phase: int, sequence: Sequence[Occurrence]) -> d
 def _without_outliers(kernels: Mapping[int, Sequence[Kernel]], steps: Sequence[int]) -> list[int]:
     """The steps whose kernel time is near the median; all steps if times are unknown or fewer than three."""
     times = {step: total(kernel.seconds for kernel in kernels[step]) for step in steps}
-    known = {step: seconds for step, seconds in times.items() if seconds}
-    if len(known) < max(3, len(steps)):
+    known_times = {step: seconds for step, seconds in times.items() if seconds}
+    if len(known_times) < max(3, len(steps)):
         return list(steps)
-    median = statistics.median(known.values())
-    return [step for step, seconds in known.items() if 1 / OUTLIER < seconds / median < OUTLIER]
+    median = statistics.median(known_times.values())
+    return [step for step, seconds in known_times.items() if 1 / OUTLIER < seconds / median < OUTLIER]
 
 
-def _left_out(name: str, found: int, complete: int, used: int) -> Iterator[str]:
+def _left_out(name: str, detected: int, complete: int, used: int) -> Iterator[str]:
     if complete > used:
         yield (
             f"{complete - used} of {complete} {name} passes are left out: their kernel time differs from the median by "
             f"a factor of {OUTLIER} or more (a warm-up?)"
         )
-    if complete and found > complete:
-        yield f"{found - complete} of {found} {name} passes are left out: the file has only part of them"
+    if complete and detected > complete:
+        yield f"{detected - complete} of {detected} {name} passes are left out: the file has only part of them"
 
 
 def _passes(
     name: str, matching: Matching, used: Sequence[int], kernels: Mapping[int, Sequence[Kernel]], detected: int,
-    given: int | None, partial: bool,
+    pass_count: int | None, partial: bool,
 ) -> FoundPasses:  # fmt: skip
-    divisor = given or len(used)
+    divisor = pass_count or len(used)
     seconds = total(kernel.seconds for step in used for kernel in kernels[step])
     busy = [span for step in used if (span := _span_and_busy(_matched(matching, step), kernels[step]))]
     has_times = len(busy) == divisor
     return FoundPasses(
         phase=name,
-        found=given or detected,
+        detected=pass_count or detected,
         used=divisor,
         partial=partial,
         seconds=None if seconds is None else seconds / divisor,
@@ -144,9 +145,9 @@ def _span_and_busy(matched: Iterable[Kernel], kernels: Iterable[Kernel]) -> tupl
 
 def _intervals(kernels: Iterable[Kernel]) -> list[tuple[float, float]] | None:
     """Start and end of each kernel, by start; None if one has no times."""
-    found = []
+    intervals = []
     for kernel in kernels:
         if kernel.start is None or kernel.seconds is None:
             return None
-        found.append((kernel.start, kernel.start + kernel.seconds))
-    return sorted(found)
+        intervals.append((kernel.start, kernel.start + kernel.seconds))
+    return sorted(intervals)

@@ -78,6 +78,7 @@ class CompareReport(TextResult, PictureResult):
         return table(self.comparison)
 
     def __repr__(self) -> str:
-        found = self.comparison
-        passes = ", ".join(f"{each.used} {each.phase}" for each in found.passes)
-        return f"<CompareReport of {found.estimate.architecture.name} on {found.identified.device.name}: {passes}>"
+        comparison = self.comparison
+        passes = ", ".join(f"{each.used} {each.phase}" for each in comparison.passes)
+        model, device = comparison.estimate.architecture.name, comparison.identified.device.name
+        return f"<CompareReport of {model} on {device}: {passes}>"

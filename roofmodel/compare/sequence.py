@@ -79,23 +79,23 @@ def orders(phases: Sequence[PhaseEstimate]) -> list[list[list[Occurrence]]]:
     Serving engines run shared experts before the router. If GEMMs of one input run as one kernel, so do their
     gradients: first of the inputs, then of the weights.
     """
-    found = [[in_order(phase) for phase in phases]]
+    variants = [[in_order(phase) for phase in phases]]
     for change in (_shared_first, _gradients_together):
-        for order in list(found):
+        for order in list(variants):
             changed = [change(sequence) for sequence in order]
-            found += [changed] if changed != order else []
-    return found
+            variants += [changed] if changed != order else []
+    return variants
 
 
 def _gradients_together(sequence: Sequence[Occurrence]) -> list[Occurrence]:
     """Reorder the gradients of GEMMs that share a slot: of inputs, of weights, then the light work among them."""
-    found: list[Occurrence] = []
+    reordered: list[Occurrence] = []
     for slot, run in groupby(sequence, key=lambda occurrence: _gradient_slot(occurrence)):
         ordered = list(run)
         if slot and len({o.placed.operator.name for o in ordered}) > 2:
             ordered.sort(key=lambda o: (o.anchor is None, o.placed.operator.name.endswith("grad_weight")))
-        found += ordered
-    return found
+        reordered += ordered
+    return reordered
 
 
 def _gradient_slot(occurrence: Occurrence) -> object:
@@ -106,15 +106,15 @@ def _gradient_slot(occurrence: Occurrence) -> object:
 
 def _shared_first(sequence: Sequence[Occurrence]) -> list[Occurrence]:
     """Move each layer's shared experts before its router; the sum with the routed experts stays."""
-    found: list[Occurrence] = []
+    reordered: list[Occurrence] = []
     for occurrence in sequence:
         name = occurrence.placed.operator.name
         if name.startswith("mlp.shared_") and name != "mlp.shared_add":
-            router = max(i for i, each in enumerate(found) if each.placed.operator.name == "mlp.router")
-            found.insert(router, occurrence)
+            router = max(i for i, each in enumerate(reordered) if each.placed.operator.name == "mlp.router")
+            reordered.insert(router, occurrence)
         else:
-            found.append(occurrence)
-    return found
+            reordered.append(occurrence)
+    return reordered
 
 
 def _walk(phase: PhaseEstimate) -> Iterator[tuple[Placed, int | None]]:
@@ -148,11 +148,11 @@ def _forward(placed: Placed) -> tuple[str, str]:
 
 def _slots(placed: Sequence[Placed]) -> dict[str, str]:
     """Operator -> its slot: GEMMs of one input, all expert GEMMs, or the GEMMs of eager attention."""
-    found: dict[str, str] = {}
+    slots: dict[str, str] = {}
     for _, run in groupby(_anchors(placed), key=_slot_key):
         names = [p.operator.name for p in run]
-        found |= dict.fromkeys(names, " + ".join(dict.fromkeys(names)))
-    return found
+        slots |= dict.fromkeys(names, " + ".join(dict.fromkeys(names)))
+    return slots
 
 
 def _anchors(placed: Iterable[Placed]) -> Iterator[Placed]:

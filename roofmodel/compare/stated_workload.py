@@ -19,7 +19,9 @@ class StatedWorkload(NamedTuple):
     of_several_phases: bool = False  # there are none because the phase is not given
 
 
-def stated_workload(kernels: Sequence[Kernel], phase: str | None, given: Mapping[str, Any]) -> StatedWorkload | None:
+def stated_workload(
+    kernels: Sequence[Kernel], phase: str | None, given_options: Mapping[str, Any]
+) -> StatedWorkload | None:
     """What the profile states beside the given options. None: it has neither annotations nor shapes.
 
     `phase` is the only phase of the comparison; None for several, whose shapes cannot be distinguished. Then
@@ -36,7 +38,7 @@ def stated_workload(kernels: Sequence[Kernel], phase: str | None, given: Mapping
         options = {"batch": step.batch}
         if step.tokens:
             options["seq"] = max(1, round(step.tokens / step.batch))
-        return StatedWorkload(_missing(options, given), label)
+        return StatedWorkload(_missing(options, given_options), label)
     attention = Counter(shape for kernel in kernels if (shape := recorded_attention(kernel)))
     rows = Counter(gemm.m for kernel in kernels if (gemm := recorded_gemm(kernel)) and gemm.batch == 1)
     if not attention and not rows:
@@ -46,18 +48,18 @@ def stated_workload(kernels: Sequence[Kernel], phase: str | None, given: Mapping
     if attention:
         (batch, queries, keys), _ = attention.most_common(1)[0]
         length = {"context": keys - 1} if phase == "decode" else {"seq": queries}
-        return StatedWorkload(_missing({"batch": batch, **length}, given), "the recorded shapes of attention")
+        return StatedWorkload(_missing({"batch": batch, **length}, given_options), "the recorded shapes of attention")
     count, times = rows.most_common(1)[0]
     if 2 * times < sum(rows.values()):
         return StatedWorkload({}, "the recorded shapes of GEMMs have different numbers of rows")
-    return StatedWorkload(_of_rows(int(count), phase, given), "the recorded shapes of GEMMs")
+    return StatedWorkload(_of_rows(int(count), phase, given_options), "the recorded shapes of GEMMs")
 
 
-def _of_rows(rows: int, phase: str, given: Mapping[str, Any]) -> dict[str, int]:
+def _of_rows(rows: int, phase: str, given_options: Mapping[str, Any]) -> dict[str, int]:
     """The rows of the GEMMs are the tokens of all sequences, of which a decode has one each."""
-    batch, seq = given.get("batch"), given.get("seq")
+    batch, seq = given_options.get("batch"), given_options.get("seq")
     if phase == "decode":
-        return _missing({"batch": rows}, given)
+        return _missing({"batch": rows}, given_options)
     if batch and not seq and rows % batch == 0:
         return {"seq": rows // batch}
     if seq and not batch and rows % seq == 0:
@@ -65,5 +67,5 @@ def _of_rows(rows: int, phase: str, given: Mapping[str, Any]) -> dict[str, int]:
     return {} if batch or seq else {"batch": 1, "seq": rows}
 
 
-def _missing(options: Mapping[str, int], given: Mapping[str, Any]) -> dict[str, int]:
-    return {name: value for name, value in options.items() if given.get(name) is None}
+def _missing(options: Mapping[str, int], given_options: Mapping[str, Any]) -> dict[str, int]:
+    return {name: value for name, value in options.items() if given_options.get(name) is None}

@@ -46,9 +46,14 @@ class SummaryMatch(NamedTuple):
 
 
 def match_by_kind(
-    kernels: Sequence[Kernel], sequence: Sequence[Occurrence], phase: str, device: Device, given: int | None, where: str
+    kernels: Sequence[Kernel],
+    sequence: Sequence[Occurrence],
+    phase: str,
+    device: Device,
+    pass_count: int | None,
+    where: str,
 ) -> SummaryMatch:
-    """Match kernels with operators of the same kind. `given` is the number of passes, None to detect it.
+    """Match kernels with operators of the same kind. `pass_count` is the number of passes, None to detect it.
 
     Raises ProfileError if the number of passes cannot be detected, or if no kernel is of a kind in the model.
     """
@@ -58,22 +63,25 @@ def match_by_kind(
     places: dict[str, list[int]] = {}
     for place, occurrence in enumerate(sequence):
         places.setdefault(_kind_of(occurrence), []).append(place)
-    passes, evidence = _passes(by_kind, places, given, where)
+    passes, evidence = _passes(by_kind, places, pass_count, where)
     units = [
-        MatchedUnit(_group(found, device), 0, 0, tuple(places[name]), passes=passes, kind=name)
-        for name, found in by_kind.items()
+        MatchedUnit(_group(kind_kernels, device), 0, 0, tuple(places[name]), passes=passes, kind=name)
+        for name, kind_kernels in by_kind.items()
         if name in places
     ]
     if not units:
         listed = ", ".join(kernel.name for kernel in kernels[:3])
         raise ProfileError(f"{where}: no kernel name shows a kind of work that the model has: {listed}")
     unmatched = [
-        (0, _group([kernel], device)) for name, found in by_kind.items() if name not in places for kernel in found
+        (0, _group([kernel], device))
+        for name, kind_kernels in by_kind.items()
+        if name not in places
+        for kernel in kind_kernels
     ]
     seconds = total(kernel.seconds for kernel in kernels)
     launches = sum(kernel.invocations for kernel in kernels)
     mean = FoundPasses(
-        phase=phase, found=passes, used=passes, partial=False, seconds=None if seconds is None else seconds / passes,
+        phase=phase, detected=passes, used=passes, partial=False, seconds=None if seconds is None else seconds / passes,
         span_seconds=None, idle_seconds=None, kernels=launches / passes,
     )  # fmt: skip
     return SummaryMatch(
@@ -85,8 +93,8 @@ def match_by_kind(
 
 def kind(name: str) -> str:
     """The kind of work that a kernel's name shows; empty if no operator has it."""
-    if found := anchor(name):
-        return found
+    if anchor_kind := anchor(name):
+        return anchor_kind
     if role := auxiliary_role(name):
         return "GEMM" if role == "finish" else "convolution"
     name_words = words(name)
@@ -102,7 +110,7 @@ def _kind_of(occurrence: Occurrence) -> str:
 
 
 def _passes(
-    by_kind: dict[str, list[Kernel]], places: dict[str, list[int]], given: int | None, where: str
+    by_kind: dict[str, list[Kernel]], places: dict[str, list[int]], pass_count: int | None, where: str
 ) -> tuple[int, str]:
     """The number of passes, given or from a kind with a fixed number of launches per pass; and the evidence."""
     for name in PASS_COUNTERS:
@@ -113,11 +121,14 @@ def _passes(
         passes = round(launches / per_pass)
         if abs(launches / per_pass - passes) < WHOLE_WITHIN:
             evidence = f"{launches} {name} kernels, {per_pass} per pass"
-            if given is None:
+            if pass_count is None:
                 return passes, evidence
-            return given, "as given" if given == passes else f"as given; the kernels suggest {passes}: {evidence}"
-    if given is not None:
-        return given, "as given"
+            return (
+                pass_count,
+                "as given" if pass_count == passes else f"as given; the kernels suggest {passes}: {evidence}",
+            )
+    if pass_count is not None:
+        return pass_count, "as given"
     listed = ", ".join(
         f"{sum(k.invocations for k in by_kind[name])} {name}" for name in PASS_COUNTERS if name in by_kind
     )

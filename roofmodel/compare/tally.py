@@ -168,8 +168,8 @@ def _merges(group: str) -> bool:
 
 def _mean(times: int, passes: int, cost: Cost) -> Cost:
     """The cost of `times` occurrences divided by `passes`; integers stay integers if it divides evenly."""
-    whole, rest = divmod(times, passes)
-    return (times / passes if rest else whole) * cost
+    quotient, rest = divmod(times, passes)
+    return (times / passes if rest else quotient) * cost
 
 
 def _names_by_time(kernels: Sequence[Kernel]) -> tuple[str, ...]:

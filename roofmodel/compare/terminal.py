@@ -52,8 +52,8 @@ def _blocks(comparison: ModelComparison) -> Iterator[RenderableType]:
 
 def _heading(comparison: ModelComparison, passes: FoundPasses, rows: Sequence[ComparisonRow]) -> str:
     phase = next(describe_phase(phase) for phase in comparison.estimate.phases if phase.step.phase == passes.phase)
-    count = f"{passes.used} of {passes.found}" if passes.found != passes.used else f"{passes.used}"
-    used = f"{count} pass" if passes.found == 1 else f"{count} passes"
+    count = f"{passes.used} of {passes.detected}" if passes.detected != passes.used else f"{passes.used}"
+    used = f"{count} pass" if passes.detected == 1 else f"{count} passes"
     used = "part of a pass" if passes.partial else used if passes.used == 1 else f"mean of {used}"
     span = f" in a span of {duration(passes.span_seconds)}" if passes.span_seconds else ""
     expected, measured = total(row.expected_seconds for row in rows), total(row.measured_seconds for row in rows)
@@ -68,7 +68,7 @@ def _heading(comparison: ModelComparison, passes: FoundPasses, rows: Sequence[Co
 
 def _reasons(comparison: ModelComparison, rows: Sequence[ComparisonRow]) -> Iterator[RenderableType]:
     by_row = [(row_label(comparison, row), reasons(row, comparison)) for row in rows]
-    lines = [f"{name}: {'; '.join(found)}" for name, found in by_row if found]
+    lines = [f"{name}: {'; '.join(texts)}" for name, texts in by_row if texts]
     for line in lines[:MAX_LISTED]:
         yield Text(line, style="dim")
     if len(lines) > MAX_LISTED:

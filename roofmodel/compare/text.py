@@ -52,7 +52,7 @@ def _weights(comparison: ModelComparison, finding: ComparisonFinding) -> Text:
 
 
 def _rows(comparison: ModelComparison, finding: ComparisonFinding) -> Text:
-    given = next(gemm.given_rows for gemm in comparison.gemms if gemm.phase == finding.phase)
+    given_rows = next(gemm.given_rows for gemm in comparison.gemms if gemm.phase == finding.phase)
     workload, rows = comparison.estimate.workload, int(finding.detail)
     tokens = 1 if finding.phase == "decode" else workload.seq
     fix: Text = Message(Option("batch", rows // tokens))
@@ -61,23 +61,24 @@ def _rows(comparison: ModelComparison, finding: ComparisonFinding) -> Text:
     elif rows % tokens:
         fix = Message(Option("batch"), " and ", Option("image"), " of the file")
     return Message(
-        f"GEMMs in the file have {rows} rows of tokens, but the given workload has {given}: all predicted figures are "
-        "of another workload; use ",
+        f"GEMMs in the file have {rows} rows of tokens, but the given workload has {given_rows}: all predicted figures "
+        "are of another workload; use ",
         fix,
     )
 
 
 def _layers(comparison: ModelComparison, finding: ComparisonFinding) -> Text:
-    found = next(layers for layers in comparison.layer_mismatches if layers.phase == finding.phase)
+    mismatch = next(layers for layers in comparison.layer_mismatches if layers.phase == finding.phase)
     model, check = _model(comparison), "check that the file is of this model"
-    if found.kind == "named":
-        return f"ranges in the file name layer {found.measured}, but {model} has {found.expected} layers: {check}"
-    if found.kind == "end":
+    if mismatch.kind == "named":
+        return f"ranges in the file name layer {mismatch.measured}, but {model} has {mismatch.expected} layers: {check}"
+    if mismatch.kind == "end":
         return (
-            f"the file ends after {found.measured} layers and one more GEMM, which may be the head, but "
-            f"{model} has {found.expected} layers: {check} and complete"
+            f"the file ends after {mismatch.measured} layers and one more GEMM, which may be the head, but "
+            f"{model} has {mismatch.expected} layers: {check} and complete"
         )
-    return f"{found.measured} layers follow an embedding lookup in the file, but {model} has {found.expected}: {check}"
+    follow = f"{mismatch.measured} layers follow an embedding lookup in the file"
+    return f"{follow}, but {model} has {mismatch.expected}: {check}"
 
 
 def _attention(comparison: ModelComparison, finding: ComparisonFinding) -> Text:

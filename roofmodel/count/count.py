@@ -139,7 +139,7 @@ def _shape(text: str) -> tuple[bool, tuple[int, ...]]:
 
 
 @contextmanager
-def user_errors(what: str) -> Iterator[None]:
+def user_errors(source: str) -> Iterator[None]:
     """Raise an error of the user's code as a WorkloadError of one line, with its file and line number.
 
     What the code prints goes to standard error: standard output is the document.
@@ -161,7 +161,7 @@ def user_errors(what: str) -> Iterator[None]:
         if isinstance(error, SyntaxError) and error.filename:
             at = f" at {error.filename}:{error.lineno}"
         message = cut(" ".join(_said(error).split()), 200)
-        raise WorkloadError(f"{what}: {type(error).__name__}: {message}{at}") from None
+        raise WorkloadError(f"{source}: {type(error).__name__}: {message}{at}") from None
 
 
 def _said(error: BaseException) -> str:
@@ -180,8 +180,8 @@ def _build(target: str, torch: Any) -> Any:
         code = _import(where)
     factory = getattr(code, name, None)
     if factory is None:
-        known = [key for key, value in vars(code).items() if callable(value) and not key.startswith("_")]
-        raise WorkloadError(f"{where} has no {name!r}{choices(name, known[:40])}")
+        known_names = [key for key, value in vars(code).items() if callable(value) and not key.startswith("_")]
+        raise WorkloadError(f"{where} has no {name!r}{choices(name, known_names[:40])}")
     module = factory
     if not isinstance(factory, torch.nn.Module):
         if not callable(factory):
@@ -243,7 +243,7 @@ def _run(module: Any, name: str, shapes: Any, inputs: tuple[str, ...], dtype: st
     from torch.utils.module_tracker import ModuleTracker
 
     fused = torch.nn.functional.scaled_dot_product_attention
-    found: list[DispatchedOperator] = []
+    operators: list[DispatchedOperator] = []
     within_fused: list[str] = []
     layers: list[LeafModule] = []
     tracker = ModuleTracker()
@@ -252,7 +252,7 @@ def _run(module: Any, name: str, shapes: Any, inputs: tuple[str, ...], dtype: st
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             output = func(*args, **(kwargs or {}))
             if not within_fused and not _is_free(func):
-                found.append(_dispatched(path(), func, args, kwargs or {}, output, dtype, device))
+                operators.append(_dispatched(path(), func, args, kwargs or {}, output, dtype, device))
             return output
 
     def attend(*args: Any, **kwargs: Any) -> Any:
@@ -262,7 +262,7 @@ def _run(module: Any, name: str, shapes: Any, inputs: tuple[str, ...], dtype: st
             output = fused(*args, **kwargs)
         finally:
             within_fused.pop()
-        found.append(_attention(path(), args, kwargs, output, dtype, device))
+        operators.append(_attention(path(), args, kwargs, output, dtype, device))
         return output
 
     class FusedAttention(TorchFunctionMode):
@@ -282,7 +282,11 @@ def _run(module: Any, name: str, shapes: Any, inputs: tuple[str, ...], dtype: st
 
         return hook
 
-    hooks = [one.register_forward_hook(leaf(path)) for path, one in module.named_modules() if not [*one.children()]]
+    hooks = [
+        submodule.register_forward_hook(leaf(path))
+        for path, submodule in module.named_modules()
+        if not [*submodule.children()]
+    ]
     on_meta = _meta_inputs(shapes)
     with (
         torch.no_grad(), tracker, FusedAttention(), Recorder(),  # type: ignore[no-untyped-call]
@@ -292,7 +296,7 @@ def _run(module: Any, name: str, shapes: Any, inputs: tuple[str, ...], dtype: st
     for hook in hooks:
         hook.remove()
     total = sum(p.numel() for p in module.parameters())
-    return Count(name, inputs, dtype, total, tuple(found), tuple(layers), _fvcore(module, on_meta), device, None)
+    return Count(name, inputs, dtype, total, tuple(operators), tuple(layers), _fvcore(module, on_meta), device, None)
 
 
 def _name(func: Any) -> str:
@@ -314,19 +318,19 @@ def _dispatched(
     from torch.utils.flop_counter import flop_registry
 
     operator = _name(func)
-    read, written = list({id(t): t for t in tensors((args, kwargs))}.values()), tensors(output)
-    matmul, flops, known = 0, 0, True
+    inputs, written = list({id(t): t for t in tensors((args, kwargs))}.values()), tensors(output)
+    matmul, flops, is_known = 0, 0, True
     if func._overloadpacket in flop_registry:
         matmul = int(flop_registry[func._overloadpacket](*args, **kwargs, out_val=output))
         if any(tensor.is_complex() for tensor in written):
             matmul *= 4  # a complex product is four real ones, which torch's formulas count as one
     else:
-        counted = _vector(operator.rstrip("_"), args, read, written)
-        known, flops = counted is not None, counted or 0
+        counted = _vector(operator.rstrip("_"), args, inputs, written)
+        is_known, flops = counted is not None, counted or 0
 
-    cost = Cost(matmul, flops, sum(_size(each, dtype) for each in read), sum(_size(each, dtype) for each in written))
+    cost = Cost(matmul, flops, sum(_size(each, dtype) for each in inputs), sum(_size(each, dtype) for each in written))
     shape = tuple(written[0].shape) if written else ()
-    return DispatchedOperator(path, operator, shape, known, cost, place(cost, device, dtype) if device else None)
+    return DispatchedOperator(path, operator, shape, is_known, cost, place(cost, device, dtype) if device else None)
 
 
 def _attention(path: str, args: Any, kwargs: Any, output: Any, dtype: str, device: Device | None) -> DispatchedOperator:
@@ -335,17 +339,17 @@ def _attention(path: str, args: Any, kwargs: Any, output: Any, dtype: str, devic
     With `is_causal`, query i attends to keys up to i (pairs below the diagonal). A given mask skips no pairs.
     """
     names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
-    given = {**dict(zip(names, args, strict=False)), **kwargs}
-    query, keys = given["query"], given["key"].shape[-2]
+    arguments = {**dict(zip(names, args, strict=False)), **kwargs}
+    query, keys = arguments["query"], arguments["key"].shape[-2]
     queries, rows = query.shape[-2], math.prod(query.shape[:-2])
     pairs = queries * keys
-    if given.get("is_causal"):
+    if arguments.get("is_causal"):
         full = min(queries, keys)
         pairs = full * (full + 1) // 2 + (queries - full) * keys
-    matmul = 2 * rows * pairs * (query.shape[-1] + given["value"].shape[-1])
-    read = tensors((args, kwargs))  # queries, keys and values are read even if they are one tensor
+    matmul = 2 * rows * pairs * (query.shape[-1] + arguments["value"].shape[-1])
+    inputs = tensors((args, kwargs))  # queries, keys and values are read even if they are one tensor
     softmax = vector_flops.SOFTMAX * rows * pairs
-    cost = Cost(matmul, softmax, sum(_size(each, dtype) for each in read), _size(output, dtype))
+    cost = Cost(matmul, softmax, sum(_size(each, dtype) for each in inputs), _size(output, dtype))
     placed = place(cost, device, dtype) if device else None
     return DispatchedOperator(path, "scaled_dot_product_attention", tuple(output.shape), True, cost, placed)
 
@@ -366,7 +370,7 @@ def _meta_inputs(shapes: list[tuple[bool, tuple[int, ...]]]) -> tuple[Any, ...]:
     )
 
 
-def _vector(name: str, args: Any, read: list[Any], written: list[Any]) -> int | None:
+def _vector(name: str, args: Any, inputs: list[Any], written: list[Any]) -> int | None:
     """Vector FLOPs of an operator; None if no table has it."""
     if name in COPIES:
         return 0
@@ -377,7 +381,7 @@ def _vector(name: str, args: Any, read: list[Any], written: list[Any]) -> int | 
         return int(written[0].numel() * math.prod(window) ** (2 if name.endswith("2d") and len(window) == 1 else 1))
     if name in ELEMENTWISE:
         return int(ELEMENTWISE[name] * written[0].numel())
-    return int(OVER_INPUT[name] * read[0].numel()) if name in OVER_INPUT and read else None
+    return int(OVER_INPUT[name] * inputs[0].numel()) if name in OVER_INPUT and inputs else None
 
 
 def _fvcore(module: Any, inputs: tuple[Any, ...]) -> int | None:
@@ -393,7 +397,7 @@ def _fvcore(module: Any, inputs: tuple[Any, ...]) -> int | None:
         real = copy.deepcopy(module).to_empty(device="cpu")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # fvcore uses torch.jit.trace, which is deprecated
-            analysis = FlopCountAnalysis(real, tuple(torch.zeros_like(one, device="cpu") for one in inputs))
+            analysis = FlopCountAnalysis(real, tuple(torch.zeros_like(tensor, device="cpu") for tensor in inputs))
             return int(analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False).total())
     except Exception:  # not installed, or the module cannot be traced
         return None

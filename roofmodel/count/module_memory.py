@@ -49,7 +49,7 @@ def training_memory(module: Any, inputs: tuple[Any, ...], dtype: str, optimizer:
         return None
     parameters = list(module.parameters())
     trained = sum(parameter.numel() for parameter in parameters if parameter.requires_grad)
-    weights = {_storage(one)._cdata: _bytes(one, dtype) for one in (*parameters, *module.buffers())}
+    weights = {_storage(tensor)._cdata: _bytes(tensor, dtype) for tensor in (*parameters, *module.buffers())}
     return TrainingMemory(
         weights=sum(weights.values()),
         gradients=int(width.bytes(trained)),
@@ -65,22 +65,22 @@ def _kept_bytes(module: Any, inputs: tuple[Any, ...], dtype: str) -> int:
     from torch.multiprocessing.reductions import StorageWeakRef
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    given = {_storage(one)._cdata: _bytes(one, dtype) for one in inputs}
-    weights = {_storage(one)._cdata for one in (*module.parameters(), *module.buffers())}
-    kept: dict[int, Kept] = {}
+    input_bytes = {_storage(tensor)._cdata: _bytes(tensor, dtype) for tensor in inputs}
+    weights = {_storage(tensor)._cdata for tensor in (*module.parameters(), *module.buffers())}
+    storages: dict[int, Kept] = {}
 
     class Allocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             output = func(*args, **(kwargs or {}))
-            if func is torch.ops.aten.bernoulli_.float and (mask := kept.get(_storage(output)._cdata)):
-                kept[_storage(output)._cdata] = mask._replace(bytes=output.numel() * MASK.bits // 8)
+            if func is torch.ops.aten.bernoulli_.float and (mask := storages.get(_storage(output)._cdata)):
+                storages[_storage(output)._cdata] = mask._replace(bytes=output.numel() * MASK.bits // 8)
             for tensor in tensors(output):
                 storage = _storage(tensor)
-                if storage._cdata not in given and storage._cdata not in weights:
-                    known = kept.get(storage._cdata)
-                    if known is None or known.reference.expired():
+                if storage._cdata not in input_bytes and storage._cdata not in weights:
+                    kept_storage = storages.get(storage._cdata)
+                    if kept_storage is None or kept_storage.reference.expired():
                         reference = StorageWeakRef(storage)  # type: ignore[no-untyped-call]
-                        kept[storage._cdata] = Kept(reference, _bytes(tensor, dtype))
+                        storages[storage._cdata] = Kept(reference, _bytes(tensor, dtype))
             return output
 
     was_training = module.training
@@ -91,9 +91,9 @@ def _kept_bytes(module: Any, inputs: tuple[Any, ...], dtype: str) -> int:
     finally:
         module.train(was_training)
     gc.collect()  # reference cycles in the module's code
-    alive = sum(one.bytes for one in kept.values() if not one.reference.expired())
+    alive = sum(storage.bytes for storage in storages.values() if not storage.reference.expired())
     del graph
-    return sum(given.values()) + alive
+    return sum(input_bytes.values()) + alive
 
 
 def tensors(value: Any) -> list[Any]:

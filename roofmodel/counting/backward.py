@@ -48,26 +48,26 @@ def differentiable(forward: Sequence[Operator]) -> list[set[str]]:
     that uses only position keys. Results are the output of the layers, and unread outputs after the layers.
     """
     reached: set[str] = set()
-    found = []
+    needs = []
     for operator in forward:
         wanted = {
             t.name for t in operator.reads if t.is_parameter or t.name in reached or receives_from_stage(operator)
         }
-        found.append(wanted)
+        needs.append(wanted)
         for tensor in operator.writes:
             (reached.add if wanted else reached.discard)(tensor.name)
 
     last = max((i for i, operator in enumerate(forward) if operator.layers is not None), default=0)
     used: set[str] = set()  # tensors on which a result depends
-    read: set[str] = set()  # tensors that later operators read
+    read_names: set[str] = set()  # tensors that later operators read
     for i, operator in reversed(list(enumerate(forward))):
-        written, wanted = {t.name for t in operator.writes}, found[i]
-        if written & used or (i >= last and written.isdisjoint(read)):
+        written, wanted = {t.name for t in operator.writes}, needs[i]
+        if written & used or (i >= last and written.isdisjoint(read_names)):
             used = used - written | wanted
         else:
             wanted.clear()
-        read = read - written | {t.name for t in operator.reads}
-    return found
+        read_names = read_names - written | {t.name for t in operator.reads}
+    return needs
 
 
 def receives_from_stage(operator: Operator) -> bool:
@@ -77,8 +77,8 @@ def receives_from_stage(operator: Operator) -> bool:
 
 def kept(operator: Operator, wanted: set[str]) -> tuple[Tensor, ...]:
     """The activations of an operator that its gradients read."""
-    read = {t.name: t for part in gradients(operator, wanted) for t in part.reads}
-    return tuple(t for t in operator.kept_candidates if t.name in read and not t.is_parameter)
+    gradient_reads = {t.name: t for part in gradients(operator, wanted) for t in part.reads}
+    return tuple(t for t in operator.kept_candidates if t.name in gradient_reads and not t.is_parameter)
 
 
 def gradients(operator: Operator, wanted: set[str]) -> Iterator[Operator]:
@@ -141,18 +141,18 @@ def _term_gradients(operator: Operator, line: OperatorLine, wanted: set[str]) ->
 def _vector_work_gradient(operator: Operator, line: OperatorLine, wanted: set[str]) -> Operator:
     masks = line.outputs[1:] if operator.keeps == "mask" else ()
     output_gradients = [grad(t) for t in line.outputs if t not in masks]
-    given = [grad(t) for t in line.inputs if t.name in wanted]
+    gradients_of_inputs = [grad(t) for t in line.inputs if t.name in wanted]
     fixed = [t for t in line.inputs if t.name not in wanted]  # for example sines and cosines of rotary embedding
-    read = {
+    operands = {
         "inputs": line.inputs, "outputs": (*line.outputs, *fixed), "nothing": tuple(fixed), "mask": masks,
     }[operator.keeps]  # fmt: skip
-    text = f"{_text(output_gradients)} {_text(read)} => {_text(given)}"
+    text = f"{_text(output_gradients)} {_text(operands)} => {_text(gradients_of_inputs)}"
     if operator.kind == "softmax":
         flops = vector_flops.SOFTMAX_GRADIENT * line.outputs[0].elements(operator.sizes)
     else:
         flops = vector_flops.BACKWARD_FACTOR[operator.keeps] * operator.vector_flops
     result = _with_line(operator, "grad", text, flops=flops)
-    touched = {name: n for read, n in operator.touched.items() for name in (read, f"grad.{read}")}
+    touched = {name: n for tensor, n in operator.touched.items() for name in (tensor, f"grad.{tensor}")}
     return replace(result, touched=touched)
 
 
@@ -160,7 +160,7 @@ def _scatter(operator: Operator, line: OperatorLine) -> Operator:
     output_gradient, table = grad(line.outputs[0]), grad(line.inputs[0])
     flops = vector_flops.ADD * output_gradient.elements(operator.sizes)
     result = _with_line(operator, "grad_weight", f"{output_gradient} {table} => {table}", kind="scatter", flops=flops)
-    return replace(result, touched={f"grad.{read}": rows for read, rows in operator.touched.items()})
+    return replace(result, touched={f"grad.{name}": rows for name, rows in operator.touched.items()})
 
 
 def _fused(operator: Operator, wanted: set[str]) -> Operator:

@@ -92,21 +92,21 @@ def stack_operators(stack: Stack, step: Step) -> Iterator[Operator]:
         yield norm(Builder({**step.token_axes, "d": stack.hidden}, step.widths), "final", stack.final_norm, x, x)
 
 
-def stage_operators(whole: Sequence[Operator], stack: Stack, step: Step) -> tuple[Operator, ...]:
+def stage_operators(model_operators: Sequence[Operator], stack: Stack, step: Step) -> tuple[Operator, ...]:
     """The operators of a pipeline stage, from those of the whole model; `stack` has the layers of the stage."""
     stage_layers = {layer for _, layers in stack.kinds for layer in layers}
-    in_layers = [n for n, op in enumerate(whole) if op.layers is not None]
+    in_layers = [n for n, op in enumerate(model_operators) if op.layers is not None]
     first, end = in_layers[0], in_layers[-1] + 1
     layered = (
         replace(op, layers=tuple(layer for layer in op.layers or () if layer in stage_layers))
-        for op in whole[first:end]
+        for op in model_operators[first:end]
     )
     return (
-        *(whole[:first] if stack.stage_slice.first else ()),
+        *(model_operators[:first] if stack.stage_slice.first else ()),
         *receive_activations(stack, step),
         *(op for op in layered if op.layers),
         *send_activations(stack, step),
-        *(whole[end:] if stack.stage_slice.last else ()),
+        *(model_operators[end:] if stack.stage_slice.last else ()),
     )
 
 
@@ -200,7 +200,7 @@ def transformer_layer(layer: Layer, stack: Stack, step: Step) -> Iterator[Operat
     build, rows = Builder({**step.token_axes, "d": stack.hidden}, step.widths), step.parallel.rows
     x = f"x[b {rows} d]"
     for sublayer in layer:
-        reads, given, places = x, list[str](), list[str]()
+        reads, outputs, places = x, list[str](), list[str]()
         separate_sums = len(sublayer.branches) == 1 or any(branch.after for branch in sublayer.branches)
         for branch in sublayer.branches:
             place, partial_sum, build_block = BLOCKS[type(branch.part)]
@@ -210,7 +210,7 @@ def transformer_layer(layer: Layer, stack: Stack, step: Step) -> Iterator[Operat
             if branch.before:
                 reads = f"n[b {rows} d]"
                 yield norm(build, place, branch.before, x, reads)
-            if branch.before or not given:
+            if branch.before or not outputs:
                 yield from shared_input(branch.part, build, step, place, reads)
             if step.parallel.sequence:
                 reads = ALL_TOKENS
@@ -221,16 +221,16 @@ def transformer_layer(layer: Layer, stack: Stack, step: Step) -> Iterator[Operat
                 yield from sum_block_output(build, step, place, partial_sum)
             if branch.after:
                 yield norm(build, f"{place}_output", branch.after, output, output)
-            given.append(output)
+            outputs.append(output)
         if not separate_sums and not step.parallel.unsharded:
-            yield residual(build, f"{place}_branches", " + ".join(given), partial_sum)
+            yield residual(build, f"{place}_branches", " + ".join(outputs), partial_sum)
             yield from sum_block_output(build, step, place, partial_sum)
-            given = [tokens_of_gpu(partial_sum, step)]
+            outputs = [tokens_of_gpu(partial_sum, step)]
         if sublayer.sum_norm:
-            yield residual(build, f"{place}_branches", " + ".join(given), given[0])
-            given = given[:1]
-            yield norm(build, f"{place}_together", sublayer.sum_norm, given[0], given[0])
-        yield residual(build, place, " + ".join([x, *given]), x)
+            yield residual(build, f"{place}_branches", " + ".join(outputs), outputs[0])
+            outputs = outputs[:1]
+            yield norm(build, f"{place}_together", sublayer.sum_norm, outputs[0], outputs[0])
+        yield residual(build, place, " + ".join([x, *outputs]), x)
         if sublayer.after:
             yield norm(build, place, sublayer.after, x, x)
 
@@ -239,9 +239,9 @@ def transformer_layer(layer: Layer, stack: Stack, step: Step) -> Iterator[Operat
 def builder(path: str) -> Callable[[Any, BlockContext], Iterator[Operator]]:
     """The function at `module.function` of `counting/layers`."""
     module, _, function = path.partition(".")
-    found: Callable[[Any, BlockContext], Iterator[Operator]]
-    found = getattr(import_module(f"roofmodel.counting.layers.{module}"), function)
-    return found
+    build: Callable[[Any, BlockContext], Iterator[Operator]]
+    build = getattr(import_module(f"roofmodel.counting.layers.{module}"), function)
+    return build
 
 
 def shared_input(part: Part, build: Builder, step: Step, place: str, reads: str) -> Iterator[Operator]:
@@ -281,24 +281,26 @@ def closing(arch: Architecture, step: Step) -> Iterator[Operator]:
 
 def head_stages(head: Head, spec: Norm | None, sizes: Sizes, source: tuple[str, str], step: Step) -> Iterator[Operator]:
     """The stages of a head. `source` is the output tensor of the body and the axis along its width."""
-    given = source
+    last_output = source
     for stage in head.stages:
         build = Builder({**sizes, "n": stage.classes}, step.widths)
-        reads = source if stage.input_from_layers else given
+        reads = source if stage.input_from_layers else last_output
         if stage.out == "vocabulary" and not step.parallel.sequence:
             yield from replicated_input(build, step, "head", f"{reads[0]}[{ROWS[stage.rows]} {reads[1]}]")
         yield from dense(build, stage, reads, spec)
         if stage.out == "vocabulary":
             yield from gathered(build, step, ROWS[stage.rows])
-        given = ("h", WIDTH_AXES[stage.out])
+        last_output = ("h", WIDTH_AXES[stage.out])
 
 
 def gathered(build: Builder, step: Step, rows: str) -> Iterator[Operator]:
     """The all-gather of logits if the vocabulary is sharded. Training needs none: each GPU sums its own shard."""
     gpus = step.parallel.tp
     if not step.parallel.unsharded and step.phase != "train":
-        whole = build._replace(sizes={**build.sizes, "V": gpus * build.sizes["v"]})
-        yield whole.exchange("head.all_gather", f"logits[{rows} v] -> logits[{rows} V]", Collective("all_gather", gpus))
+        gathered_build = build._replace(sizes={**build.sizes, "V": gpus * build.sizes["v"]})
+        yield gathered_build.exchange(
+            "head.all_gather", f"logits[{rows} v] -> logits[{rows} V]", Collective("all_gather", gpus)
+        )
 
 
 ROWS = {"tokens": "b t", "logits": "b l", "first": "b"}

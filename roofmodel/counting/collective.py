@@ -57,13 +57,13 @@ class Collective(NamedTuple):
         """Whether the collective moves data."""
         return self.name in ROUNDS
 
-    def sent(self, whole: Number) -> Number:
-        """Bytes that a GPU sends, and also receives, for a full tensor of `whole` bytes."""
+    def sent(self, size: Number) -> Number:
+        """Bytes that a GPU sends, and also receives, for a full tensor of `size` bytes."""
         if self.name == "send":
-            return whole
+            return size
         if self.active:
-            return whole * self.destinations(self.gpus) / self.active
-        return mean(self.times * whole * (self.gpus - 1), self.gpus)
+            return size * self.destinations(self.gpus) / self.active
+        return mean(self.times * size * (self.gpus - 1), self.gpus)
 
     def destinations(self, groups: Number) -> Number:
         """Of an MoE layer: the mean number of groups of GPUs, other than its own, that have an expert of a token.

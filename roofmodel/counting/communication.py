@@ -33,13 +33,13 @@ def tokens_of_gpu(tensor: str, step: Step) -> str:
     return tensor.replace("[b t ", f"[b {step.parallel.rows} ")
 
 
-def gather_tokens(build: Builder, step: Step, place: str, tensor: str, whole: str) -> Iterator[Operator]:
+def gather_tokens(build: Builder, step: Step, place: str, tensor: str, gathered: str) -> Iterator[Operator]:
     """The all-gather of tokens under sequence parallelism.
 
     The backward pass repeats it for the weight gradients, since each GPU keeps only its own tokens.
     """
     collective = Collective("all_gather", step.parallel.tp, adds=True)
-    yield build.exchange(f"{place}.all_gather", f"{tensor} -> {whole}", collective)
+    yield build.exchange(f"{place}.all_gather", f"{tensor} -> {gathered}", collective)
 
 
 def replicated_input(build: Builder, step: Step, place: str, tensor: str) -> Iterator[Operator]:

@@ -56,8 +56,8 @@ def parameters(arch: Architecture, operators: Iterable[Operator]) -> Number:
 
 def token_table_elements(operators: Iterable[Operator]) -> Number:
     """Elements of the token embedding table `E_token` (also the matrix of a tied head); 0 if no operator reads it."""
-    found = (t.elements(op.sizes) for op in operators for t in op.parameters if t.name == "E_token")
-    return next(found, 0)
+    tables = (t.elements(op.sizes) for op in operators for t in op.parameters if t.name == "E_token")
+    return next(tables, 0)
 
 
 def active_parameters(arch: Architecture, operators: Sequence[Operator]) -> Number:
@@ -81,11 +81,11 @@ def _parameters(arch: Architecture, operators: Iterable[Operator]) -> Iterator[t
 
     Each layer has its own tensors unless layers share weights. Outside layers, a name is one tensor.
     """
-    seen: set[tuple[str, tuple[int, ...] | None]] = set()
+    names: set[tuple[str, tuple[int, ...] | None]] = set()
     for operator in operators:
         for tensor in operator.parameters:
-            if (tensor.name, operator.layers) not in seen:
-                seen.add((tensor.name, operator.layers))
+            if (tensor.name, operator.layers) not in names:
+                names.add((tensor.name, operator.layers))
                 yield (
                     arch.copies(operator.layers),
                     tensor.elements(operator.sizes),
@@ -162,9 +162,9 @@ def live_activations(
 
     waiting: dict[str, Number] = {}
     for operator, needed in zip(ordered, needed_after, strict=True):
-        read, written = (
+        inputs, outputs = (
             {t.name: operator.bytes_of(t) for t in tensors if not excluded(t)}
             for tensors in (operator.reads, operator.writes)
         )
-        yield [*(read | waiting).items(), *written.items()]
-        waiting = {name: size for name, size in (waiting | written).items() if name in needed}
+        yield [*(inputs | waiting).items(), *outputs.items()]
+        waiting = {name: size for name, size in (waiting | outputs).items() if name in needed}

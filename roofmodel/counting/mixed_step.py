@@ -33,8 +33,8 @@ def mixed_operators(share: Architecture, step: Step, chunk: PromptChunk) -> Iter
     )
     together = decode._replace(batch=step.batch * step.tokens + chunk.batch * chunk.tokens, tokens=1)
     decodes, prompts, joint = (
-        {(operator.name, operator.layers): operator for operator in blocks.operators(share, one)}
-        for one in (decode, prompt, together)
+        {(operator.name, operator.layers): operator for operator in blocks.operators(share, own_step)}
+        for own_step in (decode, prompt, together)
     )
     for key, operator in decodes.items():
         if key not in prompts or LOGITS_AXIS in axes(operator):

@@ -169,9 +169,9 @@ class OperatorLine:
         """The axes summed over: those in both factors but in no output. Empty if the line is not a contraction."""
         if len(self.factors) != 2 or "=>" in self.text:
             return ()
-        kept = {axis for tensor in self.outputs for axis in split_axes(tensor.axes)}
+        output_axes = {axis for tensor in self.outputs for axis in split_axes(tensor.axes)}
         a, b = (split_axes(tensor.axes) for tensor in self.factors)
-        return tuple(axis for axis in a if axis in b and axis not in kept)
+        return tuple(axis for axis in a if axis in b and axis not in output_axes)
 
 
 NAME = re.compile(r"[A-Za-z][\w.]*(?=\[)")
@@ -195,13 +195,13 @@ def parse(text: str) -> OperatorLine:
 
 
 def _tensors(part: str, text: str) -> tuple[Tensor, ...]:
-    found, position = [], 0
+    tensors, position = [], 0
     while match := _TENSOR.match(part, position):
-        found.append(Tensor(match.group(1), tuple(match.group(2).split())))
+        tensors.append(Tensor(match.group(1), tuple(match.group(2).split())))
         position = match.end()
-    if part[position:].strip() or not found:
+    if part[position:].strip() or not tensors:
         raise ValueError(f"{text!r}: {part[position:].strip()!r} is not a tensor such as x[b t d]")
-    return tuple(found)
+    return tuple(tensors)
 
 
 def split_axes(axes: Iterable[str]) -> tuple[str, ...]:

@@ -72,8 +72,8 @@ def number_format(name: str) -> Format:
     bits = mean_bits(name)
     if bits is None:
         return FORMATS[name]
-    whole, rest = divmod(bits.numerator, bits.denominator)
-    return Format(name, whole, block=bits.denominator, scale_bits=rest) if rest else Format(name, whole)
+    width, rest = divmod(bits.numerator, bits.denominator)
+    return Format(name, width, block=bits.denominator, scale_bits=rest) if rest else Format(name, width)
 
 
 INDEX = Format("int32", 32)
@@ -131,8 +131,8 @@ class Widths(NamedTuple):
         if tensor.name.startswith("state."):
             return self.state
         name = tensor.name.removeprefix("grad.")
-        if self.by_matrix and name not in self.unconverted and (found := dict(self.by_matrix).get(name)):
-            return found
+        if self.by_matrix and name not in self.unconverted and (own_format := dict(self.by_matrix).get(name)):
+            return own_format
         if name.startswith("W_") and name not in self.unconverted:
             return self.weights
         return self.others if name[0].isupper() else self.dtype
@@ -146,8 +146,8 @@ class Widths(NamedTuple):
     @property
     def others(self) -> Format:
         """The format of parameters other than the matrices of linear layers."""
-        found: Format = either(self.weights.bits >= 16, self.weights, self.dtype)
-        return found
+        other_format: Format = either(self.weights.bits >= 16, self.weights, self.dtype)
+        return other_format
 
     @property
     def state(self) -> Format:

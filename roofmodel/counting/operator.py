@@ -273,10 +273,10 @@ class Operator:
 
         It copies attributes directly, because `replace` would compute all costs again.
         """
-        found = object.__new__(Operator)
-        found.__dict__.update(self.__dict__, stage=stage, passes=passes)
-        found.__dict__.pop("count", None)
-        return found
+        operator = object.__new__(Operator)
+        operator.__dict__.update(self.__dict__, stage=stage, passes=passes)
+        operator.__dict__.pop("count", None)
+        return operator
 
     def with_widths(self, widths: Widths) -> Operator:
         """The same operator with other number formats; without its operators under eager attention."""
@@ -310,7 +310,7 @@ class Operator:
             self,
             name=f"{stack}.{self.name}",
             group=f"{stack} {self.group}",
-            lines=tuple(parse(NAME.sub(lambda found: tensor(found[0]), line.text)) for line in self.lines),
+            lines=tuple(parse(NAME.sub(lambda match: tensor(match[0]), line.text)) for line in self.lines),
             touched={tensor(t): n for t, n in self.touched.items()},
             parts=tuple(part.renamed(stack, tensor) for part in self.parts),
             eager=eager and (lambda: tuple(part.renamed(stack, tensor) for part in eager())),

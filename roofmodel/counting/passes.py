@@ -34,19 +34,23 @@ class CachedWalks:
     """
 
     def __init__(self, counted: Iterable[tuple[Step, Iterable[Operator]]] = ()) -> None:
-        self._found = {self._key(step): tuple(found) for step, found in counted}
+        self._operators = {self._key(step): tuple(operators) for step, operators in counted}
 
-    def add(self, step: Step, found: Iterable[Operator]) -> None:
+    def add(self, step: Step, operators: Iterable[Operator]) -> None:
         """Add the operators of a pass without pipeline parallelism."""
-        self._found[self._key(step)] = tuple(found)
+        self._operators[self._key(step)] = tuple(operators)
 
     def __call__(self, arch: Architecture, step: Step) -> tuple[Operator, ...]:
         """The operators of a pass, on a GPU of the pipeline stage that the step names."""
         key = self._key(step)
-        if key not in self._found:
-            self._found[key] = one_pass(arch, key._replace(widths=step.widths))
-        whole = tuple(op if op.widths == step.widths else op.with_widths(step.widths) for op in self._found[key])
-        return whole if step.parallel.pp == 1 else blocks.stage_operators(whole, gpu_share(arch, step).stack, step)
+        if key not in self._operators:
+            self._operators[key] = one_pass(arch, key._replace(widths=step.widths))
+        operators = tuple(
+            op if op.widths == step.widths else op.with_widths(step.widths) for op in self._operators[key]
+        )
+        if step.parallel.pp == 1:
+            return operators
+        return blocks.stage_operators(operators, gpu_share(arch, step).stack, step)
 
     def _key(self, step: Step) -> Step:
         """The step without stages, and with one format for all tensors: neither changes the operators of the model."""
@@ -59,6 +63,6 @@ def gpu_share(arch: Architecture, step: Step) -> Architecture:
     return stage(shard(arch, parallel.tp, parallel.expert_tp), parallel.stage, parallel.pp, parallel.vpp)
 
 
-def as_eager(found: Iterable[Operator]) -> tuple[Operator, ...]:
+def as_eager(operators: Iterable[Operator]) -> tuple[Operator, ...]:
     """The operators that eager attention would run."""
-    return tuple(eager for operator in found for eager in operator.as_eager())
+    return tuple(eager for operator in operators for eager in operator.as_eager())

@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 def operators_and_eager(arch: Architecture, step: Step) -> tuple[tuple[Operator, ...], tuple[Operator, ...]]:
     """The operators of a phase, and those that eager attention would run: both from one walk through the model."""
     if step.attention == "eager":
-        found = operators(arch, step)
-        return found, found
+        counted_operators = operators(arch, step)
+        return counted_operators, counted_operators
     if step.phase != "train":
-        found = operators(arch, step)
-        return found, as_eager(found)
+        counted_operators = operators(arch, step)
+        return counted_operators, as_eager(counted_operators)
     from roofmodel.counting.training_share import TrainingShare
 
     return TrainingShare(arch, step).operators_and_eager(step)
@@ -63,28 +63,28 @@ def peak_memory(arch: Architecture, work: Workload, weights: Number | None = Non
 
 
 def phase_memory(
-    arch: Architecture, step: Step, weights: Number, found: Sequence[Sequence[Operator]] | None = None
+    arch: Architecture, step: Step, weights: Number, walks: Sequence[Sequence[Operator]] | None = None
 ) -> Memory:
     """Peak bytes per GPU of a phase, in the pipeline stage that needs most.
 
-    `weights` are the bytes of the weights, used only without pipeline parallelism. `found` are the operators of the
+    `weights` are the bytes of the weights, used only without pipeline parallelism. `walks` are the operators of the
     phase on each of its distinct stages, in their order, if already counted.
     """
-    return _peak_memory(arch, (step,), weights, walk=one_pass if found is None else _counted_walk(arch, step, found))
+    return _peak_memory(arch, (step,), weights, walk=one_pass if walks is None else _counted_walk(arch, step, walks))
 
 
-def _counted_walk(arch: Architecture, step: Step, found: Sequence[Sequence[Operator]]) -> Walk:
+def _counted_walk(arch: Architecture, step: Step, walks: Sequence[Sequence[Operator]]) -> Walk:
     """A walk that gives the operators that are already counted, if the phase is a single pass.
 
     Unlike CachedWalks, it does not compare steps: their sizes may be arrays.
     """
     if step.phase in ("train", "generate") or not is_just(step.microbatches, 1):
         return one_pass
-    stages = [one.parallel.stage for _, one in distinct_stages(arch, step)]
-    by_stage = dict(zip(stages, map(tuple, found), strict=True))
+    stages = [stage_step.parallel.stage for _, stage_step in distinct_stages(arch, step)]
+    by_stage = dict(zip(stages, map(tuple, walks), strict=True))
 
-    def walk(share: Architecture, one: Step) -> tuple[Operator, ...]:
-        return by_stage[one.parallel.stage] if one.phase == step.phase else one_pass(share, one)
+    def walk(share: Architecture, stage_step: Step) -> tuple[Operator, ...]:
+        return by_stage[stage_step.parallel.stage] if stage_step.phase == step.phase else one_pass(share, stage_step)
 
     return walk
 
@@ -115,8 +115,8 @@ def memory_by_pass(
         yield step, TrainingShare(arch, step, walk(arch, step)).memory(step)
         return
     share = gpu_share(arch, step)
-    for one in (prompt_step(step), last_decode_step(step)) if step.phase == "generate" else (step,):
-        yield one, memory.pass_memory(share, one, walk(arch, one), weights)
+    for pass_step in (prompt_step(step), last_decode_step(step)) if step.phase == "generate" else (step,):
+        yield pass_step, memory.pass_memory(share, pass_step, walk(arch, pass_step), weights)
 
 
 def training_step(arch: Architecture, step: Step) -> TrainingStep:

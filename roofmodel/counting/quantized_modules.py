@@ -38,27 +38,31 @@ def _modules() -> dict[str, tuple[str, ...]]:
         "index_q": ("indexer.wq_b", "indexer.q_proj"), "index_k": ("indexer.wk", "indexer.k_proj"),
         "index_weights": ("indexer.weights_proj", "indexers_proj"),
     }  # fmt: skip
-    found = {f"W_{name}": tuple(f"self_attn.{module}" for module in modules) for name, modules in attention.items()}
+    modules_by_matrix = {
+        f"W_{name}": tuple(f"self_attn.{module}" for module in modules) for name, modules in attention.items()
+    }
     matrices = {**_MLP_MATRICES, "gate_up": ("gate_up_proj", "gate_proj")}
     for name, modules in matrices.items():
-        found[f"W_{name}"] = tuple(f"{block}.{module}" for block in _MLP for module in modules)
-        found[f"W_expert_{name}"] = tuple(f"{block}.experts.0.{module}" for block in _MLP for module in modules)
-        found[f"W_shared_{name}"] = tuple(
+        modules_by_matrix[f"W_{name}"] = tuple(f"{block}.{module}" for block in _MLP for module in modules)
+        modules_by_matrix[f"W_expert_{name}"] = tuple(
+            f"{block}.experts.0.{module}" for block in _MLP for module in modules
+        )
+        modules_by_matrix[f"W_shared_{name}"] = tuple(
             f"{block}.{shared}.{module}"
             for block in _MLP for shared in ("shared_experts", "shared_expert") for module in modules
         )  # fmt: skip
     for name, others in {**_OTHER_ATTENTION_NAMES, **_OTHER_MLP_NAMES}.items():
-        found[f"W_{name}"] += others
+        modules_by_matrix[f"W_{name}"] += others
     linear = {
         "qkv": ("in_proj_qkvz", "in_proj_qkv", "q_proj"), "out": ("out_proj", "o_proj"),
         "gate": ("in_proj_qkvz", "in_proj_z", "g_proj"), "q": ("q_proj",), "k": ("k_proj",), "v": ("v_proj",),
     }  # fmt: skip
-    found |= {
+    modules_by_matrix |= {
         f"W_linear_{name}": tuple(f"linear_attn.{module}" for module in modules) for name, modules in linear.items()
     }
-    found |= {f"W_ssm_{name}": (f"mixer.{name}_proj", f"mamba.{name}_proj") for name in ("in", "out")}
-    found["W_shared_scalar"] = tuple(f"{block}.shared_expert_gate" for block in _MLP)
-    return found
+    modules_by_matrix |= {f"W_ssm_{name}": (f"mixer.{name}_proj", f"mamba.{name}_proj") for name in ("in", "out")}
+    modules_by_matrix["W_shared_scalar"] = tuple(f"{block}.shared_expert_gate" for block in _MLP)
+    return modules_by_matrix
 
 
 MODULES = _modules()
@@ -99,14 +103,14 @@ def unconverted(quantization: Quantization | None, layers: int) -> Unconverted:
     """The matrices that a quantized checkpoint of this number of layers does not convert; without one, the router."""
     if quantization is None:
         return Unconverted(frozenset({ROUTER}))
-    kept, partly = {ROUTER}, set[str]()
+    names, partly = {ROUTER}, set[str]()
     for name, modules in MODULES.items():
-        found = quantization.unconverted_layers(modules, layers)
-        if 2 * found >= layers and found:
-            kept.add(name)
-        elif found:
+        count = quantization.unconverted_layers(modules, layers)
+        if 2 * count >= layers and count:
+            names.add(name)
+        elif count:
             partly.add(name)
-    return Unconverted(frozenset(kept), frozenset(partly))
+    return Unconverted(frozenset(names), frozenset(partly))
 
 
 class GroupFormats(NamedTuple):
@@ -128,9 +132,9 @@ def group_formats(quantization: Quantization | None, layers: int) -> GroupFormat
     formats, partly = dict[str, str](), set[str]()
     for form, targets in quantization.groups:
         for name, modules in MODULES.items():
-            found = quantization.target_layers(targets, modules, layers)
-            if 2 * found >= layers and found:
+            count = quantization.target_layers(targets, modules, layers)
+            if 2 * count >= layers and count:
                 formats.setdefault(name, form)
-            elif found:
+            elif count:
                 partly.add(name)
     return GroupFormats(tuple(formats.items()), frozenset(partly - formats.keys()))

@@ -39,41 +39,41 @@ def stated_line(text: str) -> OperatorLine:
             )
     if not single_axes(line):
         raise WorkloadError(Option("line"), f": no tensor has an axis; try {EXAMPLE}")
-    known = {axis for tensor in line.inputs for axis in split_axes(tensor.axes)}
+    input_axes = {axis for tensor in line.inputs for axis in split_axes(tensor.axes)}
     for tensor in line.outputs:
-        if missing := [axis for axis in split_axes(tensor.axes) if axis not in known]:
+        if missing := [axis for axis in split_axes(tensor.axes) if axis not in input_axes]:
             raise WorkloadError(Option("line"), f": no input has the axis {missing[0]} of {tensor}")
     return line
 
 
-def stated_sizes(line: OperatorLine, given: Mapping[str, object]) -> dict[str, int]:
+def stated_sizes(line: OperatorLine, sizes: Mapping[str, object]) -> dict[str, int]:
     """The size of each axis of a line. Raises WorkloadError for a missing or unknown axis, and for an invalid size."""
     axes = single_axes(line)
-    for axis, size in given.items():
+    for axis, size in sizes.items():
         if axis not in axes:
             raise WorkloadError(Option("size"), f": the line has no axis {axis!r}; its axes are {', '.join(axes)}")
         if type(size) is not int or not 1 <= size <= MAX_SIZE:
             raise WorkloadError(
                 Option("size"), f": {axis} is {shorten(size)}; it must be a whole number from 1 to {MAX_SIZE}"
             )
-    if missing := [axis for axis in axes if axis not in given]:
+    if missing := [axis for axis in axes if axis not in sizes]:
         raise WorkloadError(
             Option("size"), f": the size of {', '.join(missing)} is missing; add ", Option("size", f"{missing[0]}=1024")
         )
-    return {axis: int(str(given[axis])) for axis in axes}
+    return {axis: int(str(sizes[axis])) for axis in axes}
 
 
 def parsed_sizes(texts: Iterable[str]) -> dict[str, object]:
     """The sizes in texts such as `i=4096` and `i=4096,k=512`. Raises WorkloadError for other text."""
-    found: dict[str, object] = {}
+    sizes: dict[str, object] = {}
     for part in (part for text in texts for part in text.split(",")):
         axis, equals, size = (each.strip() for each in part.partition("="))
         if not equals or not axis or not (size.isascii() and size.removeprefix("-").isdigit() and len(size) < 20):
             raise WorkloadError(
                 Option("size"), f": {shorten(part)} is not AXIS=SIZE; try ", Option("size", "i=4096")
             )  # fmt: skip
-        found[axis] = int(size)
-    return found
+        sizes[axis] = int(size)
+    return sizes
 
 
 def single_axes(line: OperatorLine) -> tuple[str, ...]:
@@ -84,14 +84,14 @@ def single_axes(line: OperatorLine) -> tuple[str, ...]:
 
 def with_combined_axes(line: OperatorLine, sizes: Sizes) -> dict[str, Number]:
     """The sizes with those of sliding axes, i + r - 1, and of joint axes, t × s."""
-    found: dict[str, Number] = dict(sizes)
+    lengths: dict[str, Number] = dict(sizes)
     for axis in (axis for tensor in (*line.inputs, *line.outputs) for axis in tensor.axes):
         parts = [sizes[part] for part in split_axes([axis])]
         if "+" in axis:
-            found[axis] = sum(parts) - len(parts) + 1
+            lengths[axis] = sum(parts) - len(parts) + 1
         elif ":" in axis:
-            found[axis] = product(parts)
-    return found
+            lengths[axis] = product(parts)
+    return lengths
 
 
 def operator(line: OperatorLine, sizes: Sizes, widths: Widths) -> Operator:
@@ -99,14 +99,14 @@ def operator(line: OperatorLine, sizes: Sizes, widths: Widths) -> Operator:
     kind = "gemm" if line.contracted else "elementwise"
     if line.contracted and any("+" in axis for tensor in line.factors for axis in tensor.axes):
         kind = "conv"
-    found = Builder(with_combined_axes(line, sizes), widths).operator(NAME, "kernel", line.text, kind=kind)
+    kernel = Builder(with_combined_axes(line, sizes), widths).operator(NAME, "kernel", line.text, kind=kind)
     if line.contracted:
-        return found
-    kept = {axis for tensor in line.outputs for axis in split_axes(tensor.axes)}
-    summed = any(axis not in kept for tensor in line.factors for axis in split_axes(tensor.axes))
+        return kernel
+    output_axes = {axis for tensor in line.outputs for axis in split_axes(tensor.axes)}
+    summed = any(axis not in output_axes for tensor in line.factors for axis in split_axes(tensor.axes))
     per_point = len(line.factors) - 1 + summed
-    points = product(found.sizes[axis] for axis in line.axes)
-    return replace(found, vector_flops=found.vector_flops + per_point * points)
+    points = product(kernel.sizes[axis] for axis in line.axes)
+    return replace(kernel, vector_flops=kernel.vector_flops + per_point * points)
 
 
 def meaning(line: OperatorLine, axis: str) -> str:

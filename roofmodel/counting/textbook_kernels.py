@@ -56,6 +56,6 @@ def operator(name: str, size: Number, widths: Widths) -> Operator:
     """The operator of a kernel of KERNELS, for size n = `size`."""
     kernel = KERNELS[name]
     sizes = dict.fromkeys(("M", "N", "K", "E", "X", "Y", "Z"), size) | {"nz": NONZEROS_PER_ROW, "E1": size + 1}
-    found = Builder(sizes, widths).operator(name, "kernel", kernel.line, kind=kernel.kind, flops=kernel.flops)
-    first = found.reads[0]
-    return replace(found, touched={first.name: kernel.passes * first.elements(sizes)}) if kernel.passes > 1 else found
+    once = Builder(sizes, widths).operator(name, "kernel", kernel.line, kind=kernel.kind, flops=kernel.flops)
+    first = once.reads[0]
+    return replace(once, touched={first.name: kernel.passes * first.elements(sizes)}) if kernel.passes > 1 else once

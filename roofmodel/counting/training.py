@@ -151,8 +151,8 @@ def exchanged_totals(head: Operator, step: Step) -> Iterator[Operator]:
     """
     (logits,) = head.writes
     rows = " ".join(axis for axis in logits.axes if axis != "v")
-    for what in ("largest", "sum", "target"):
-        yield from all_reduce(Builder(head.sizes, head.widths), step, f"head.loss_{what}", f"{what}[{rows}]")
+    for name in ("largest", "sum", "target"):
+        yield from all_reduce(Builder(head.sizes, head.widths), step, f"head.loss_{name}", f"{name}[{rows}]")
 
 
 class ReplicatedParameters(NamedTuple):
@@ -335,15 +335,15 @@ def kept_bytes(forward: KeptTensors, recompute: Recompute) -> tuple[Number, Numb
     recomputed: dict[object, dict[tuple[str, int], Number]] = {}
     gathered: dict[object, Number] = {}
     rewritten = {(_layers(operator), t.name) for operator in forward.operators for t in operator.writes}
-    for operator, wanted, read in zip(*forward, strict=True):
+    for operator, wanted, reads in zip(*forward, strict=True):
         before, repeated = dict(writers), is_recomputed(operator, wanted, recompute)
         writers |= {t.name: (operator, repeated) for t in operator.writes}
-        needed = dict.fromkeys(read, True)
+        needed = dict.fromkeys(reads, True)
         if repeated:
             needed = dict.fromkeys((t for t in operator.reads if not t.is_parameter), False) | needed
         for tensor, by_gradient in needed.items():
-            given = operator.keeps != "inputs" and tensor in operator.writes
-            writer, writer_repeated = (operator, repeated) if given else before.get(tensor.name, (None, False))
+            is_result = operator.keeps != "inputs" and tensor in operator.writes
+            writer, writer_repeated = (operator, repeated) if is_result else before.get(tensor.name, (None, False))
             if writer is None:  # a constant
                 continue
             version, size = (tensor.name, id(writer)), operator.widths.bytes(tensor, tensor.elements(operator.sizes))

@@ -33,16 +33,16 @@ from roofmodel.numbers.algebra import Number, is_just, minimum
 class TrainingShare:
     """The training step of one GPU, whose passes are built once for all kinds of recomputation and of optimizer.
 
-    `passed` is its forward pass without the loss, and `whole` the forward pass of all layers, if already counted. Other
-    steps must have the same layout, and the same sizes except the number of microbatches.
+    `passed` is its forward pass without the loss, and `model_operators` the forward pass of all layers, if
+    already counted. Other steps must have the same layout, and the same sizes except the number of microbatches.
     """
 
     def __init__(
-        self, arch: Architecture, step: Step, passed: Sequence[Operator] = (), whole: Sequence[Operator] = ()
+        self, arch: Architecture, step: Step, passed: Sequence[Operator] = (), model_operators: Sequence[Operator] = ()
     ) -> None:
-        self._arch, self._step, self._whole, self._own = arch, step, whole, gpu_share(arch, step)
-        if whole:
-            passed = blocks.stage_operators(whole, self._own.stack, step)
+        self._arch, self._step, self._operators, self._own = arch, step, model_operators, gpu_share(arch, step)
+        if model_operators:
+            passed = blocks.stage_operators(model_operators, self._own.stack, step)
         passed = passed or one_pass(arch, step)
         own_slice = self._own.stack.stage_slice if isinstance(self._own.body, Stack) else StageSlice()
         tied = memory.token_table_elements(passed) if arch.tied and own_slice.first != own_slice.last else None
@@ -55,10 +55,10 @@ class TrainingShare:
 
     def operators_and_eager(self, step: Step) -> tuple[tuple[Operator, ...], tuple[Operator, ...]]:
         """The operators of a training step, and those that eager attention would run."""
-        found = tuple(self.training_step(step).operators(step.microbatches))
+        operators = tuple(self.training_step(step).operators(step.microbatches))
         if step.attention == "eager":
-            return found, found
-        return found, tuple(build_training_step(self._eager_passes, step).operators(step.microbatches))
+            return operators, operators
+        return operators, tuple(build_training_step(self._eager_passes, step).operators(step.microbatches))
 
     @cached_property
     def _eager_passes(self) -> TrainingPasses:
@@ -67,8 +67,8 @@ class TrainingShare:
 
     def memory(self, step: Step) -> Memory:
         """Peak bytes of a training step."""
-        found, in_flight = self.training_step(step), [*self.microbatches_in_flight(step)]
-        return training_memory(found, self._stored, step, in_flight, self._transient)
+        training_step, in_flight = self.training_step(step), [*self.microbatches_in_flight(step)]
+        return training_memory(training_step, self._stored, step, in_flight, self._transient)
 
     @cached_property
     def _stored(self) -> Number:
@@ -90,7 +90,7 @@ class TrainingShare:
             return
         shared = shard(self._arch, parallel.tp, parallel.expert_tp)
         for part in parts_of_stage(shared, parallel.stage, parallel.pp, parallel.vpp):
-            counted = self._whole and blocks.stage_operators(self._whole, part.stack, self._step)
+            counted = self._operators and blocks.stage_operators(self._operators, part.stack, self._step)
             yield forward_with_loss(counted or blocks.operators(part, self._step), self._step)
 
     def microbatches_in_flight(self, step: Step) -> Iterator[InFlight]:
@@ -103,13 +103,14 @@ class TrainingShare:
         """
         if step.recompute not in self._kept:
             self._kept[step.recompute] = [kept_bytes(chunk, step.recompute) for chunk in self._chunks]
-        (pp, vpp, which), kept = (step.parallel.pp, step.parallel.vpp, step.parallel.stage), self._kept[step.recompute]
+        pp, vpp, which = step.parallel.pp, step.parallel.vpp, step.parallel.stage
+        chunks = self._kept[step.recompute]
         if is_just(pp, 1):
-            yield InFlight(1, *kept[0])
+            yield InFlight(1, *chunks[0])
         elif vpp == 1:
-            yield InFlight(minimum(step.microbatches, pp - which), *kept[0])
+            yield InFlight(minimum(step.microbatches, pp - which), *chunks[0])
         else:
             passed = (vpp - 1) * pp + 2 * (pp - 1 - which) + 1
-            taken = [sum(n // pp % vpp == part for n in range(passed)) for part in range(vpp)]
-            for many, chunk in zip(taken, kept, strict=True):
+            counts = [sum(n // pp % vpp == part for n in range(passed)) for part in range(vpp)]
+            for many, chunk in zip(counts, chunks, strict=True):
                 yield InFlight(minimum(step.microbatches, many), *chunk)

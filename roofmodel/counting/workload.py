@@ -343,8 +343,8 @@ def _unmasked_pairs(n: Number, window: Number | None, chunked: bool) -> Number:
     return half(reach * (reach + 1)) + (n - reach) * reach
 
 
-def attended_blocks(step: Step, size: Number, kept: Number) -> Number:
-    """Number of key positions that are read where each query attends to `kept` blocks of `size` keys.
+def attended_blocks(step: Step, size: Number, blocks: Number) -> Number:
+    """Number of key positions that are read where each query attends to `blocks` of `size` keys.
 
     The block of the query is one of them. A decode reads the blocks that its query selects; the queries of a prefill
     together select nearly all. Eager attention reads all.
@@ -352,34 +352,34 @@ def attended_blocks(step: Step, size: Number, kept: Number) -> Number:
     if step.phase != "decode" or step.attention == "eager":
         return attended(step, None)
     if step.passes > 1:
-        return pairs_in_blocks(step, size, kept)
-    return minimum(step.context, (kept - 1) * size + step.context % size) + step.tokens
+        return pairs_in_blocks(step, size, blocks)
+    return minimum(step.context, (blocks - 1) * size + step.context % size) + step.tokens
 
 
-def pairs_in_blocks(step: Step, size: Number, kept: Number) -> Number:
-    """Query-key pairs per head of causal attention to `kept` blocks of `size` keys; all pairs under eager attention."""
+def pairs_in_blocks(step: Step, size: Number, blocks: Number) -> Number:
+    """Query-key pairs per head of causal attention to `blocks` of `size` keys; all pairs under eager attention."""
     if step.attention == "eager":
         return pairs(step, None, causal=True)
 
     def in_blocks(n: Number) -> Number:
-        """The keys of n queries: their own block up to themselves, and up to `kept` - 1 earlier blocks."""
-        return _unmasked_pairs(n, size, chunked=True) + size * (_blocks_of_queries(n, size, kept) - n)
+        """The keys of n queries: their own block up to themselves, and up to `blocks` - 1 earlier blocks."""
+        return _unmasked_pairs(n, size, chunked=True) + size * (_blocks_of_queries(n, size, blocks) - n)
 
     return _added_by_new_tokens(step, in_blocks)
 
 
-def query_block_pairs(step: Step, size: Number, kept: Number | None = None) -> Number:
-    """Pairs of a query and a block of `size` keys that is not ahead of it; with `kept`, at most so many per query."""
-    return _added_by_new_tokens(step, lambda n: _blocks_of_queries(n, size, kept))
+def query_block_pairs(step: Step, size: Number, blocks: Number | None = None) -> Number:
+    """Pairs of a query and a block of `size` keys that is not ahead of it; with `blocks`, at most so many per query."""
+    return _added_by_new_tokens(step, lambda n: _blocks_of_queries(n, size, blocks))
 
 
-def _blocks_of_queries(n: Number, size: Number, kept: Number | None) -> Number:
-    """Each query's own block and the earlier ones, at most `kept`: sum over i <= n of min(ceil(i / size), kept)."""
+def _blocks_of_queries(n: Number, size: Number, blocks: Number | None) -> Number:
+    """Each query's own block and the earlier ones, at most `blocks`: sum over i <= n of min(ceil(i / size), blocks)."""
     full, rest = n // size, n % size
-    if kept is None:
+    if blocks is None:
         return size * half(full * (full + 1)) + rest * (full + 1)
-    few = minimum(full, kept)
-    return size * (half(few * (few + 1)) + (full - few) * kept) + rest * minimum(full + 1, kept)
+    few = minimum(full, blocks)
+    return size * (half(few * (few + 1)) + (full - few) * blocks) + rest * minimum(full + 1, blocks)
 
 
 def _added_by_new_tokens(step: Step, total: Callable[[Number], Number]) -> Number:

@@ -49,16 +49,16 @@ Heads of another size have the kernel of the next larger one, and larger heads t
 
 def stated_parameters(timing: type[Any]) -> Mapping[str, Sequence[str]]:
     """The parameters of a kernel model, as files state them, with their fields: one, or one for each of HEAD_SIZES."""
-    found: dict[str, list[str]] = {}
+    fields_by_name: dict[str, list[str]] = {}
     for field in timing._fields:
         name, _, size = field.rpartition("_")
-        found.setdefault(name if size.isdigit() else field, []).append(field)
-    return found
+        fields_by_name.setdefault(name if size.isdigit() else field, []).append(field)
+    return fields_by_name
 
 
-def for_all_head_sizes(known: Mapping[int, float]) -> list[float]:
+def for_all_head_sizes(by_size: Mapping[int, float]) -> list[float]:
     """The values for HEAD_SIZES from those of some sizes: that of the next larger one, or of the largest."""
-    return [known[min((each for each in known if each >= size), default=max(known))] for size in HEAD_SIZES]
+    return [by_size[min((each for each in by_size if each >= size), default=max(by_size))] for size in HEAD_SIZES]
 
 
 class GemmTiming(NamedTuple):

@@ -102,15 +102,15 @@ def _transferred(device: CalibratedDevice, like: YamlValue, load: Load, kinds: t
     if name == device.id:
         raise refers_back
     try:
-        found = load(name, kinds)
+        source = load(name, kinds)
     except (RecursionError, _RefersBackError):
         raise refers_back from None
     except DeviceError as error:
         raise like.error(f"{like.path}: ", *error.args) from None
-    if found.calibration is None:
-        known = [each for each in library.names() if library.fitted_file(library.find(each))]
-        raise like.error(f"{like.path}: {name} has no fitted parameters; calibrated devices: {', '.join(known)}")
-    return transferred(device, found, kinds)
+    if source.calibration is None:
+        calibrated = [each for each in library.names() if library.fitted_file(library.find(each))]
+        raise like.error(f"{like.path}: {name} has no fitted parameters; calibrated devices: {', '.join(calibrated)}")
+    return transferred(device, source, kinds)
 
 
 def _sets(node: YamlValue, timing: type[Timing]) -> Sets[Timing]:
@@ -118,22 +118,22 @@ def _sets(node: YamlValue, timing: type[Timing]) -> Sets[Timing]:
     entries = node.mapping()
     shared = entries.pop("fit").mapping(SHARED) if "fit" in entries else {}
     return {
-        name: {form: _fitted(one, timing, shared) for form, one in forms.mapping().items()}
+        name: {form: _fitted(entry, timing, shared) for form, entry in forms.mapping().items()}
         for name, forms in entries.items()
     }
 
 
 def _fitted(node: YamlValue, timing: type[Timing], shared: Mapping[str, YamlValue]) -> Fitted[Timing]:
-    declared, stated = parameters(timing), stated_parameters(timing)
-    entries = node.mapping((*stated, "fit"), required=(*stated, "fit"))
+    declared, fields_by_name = parameters(timing), stated_parameters(timing)
+    entries = node.mapping((*fields_by_name, "fit"), required=(*fields_by_name, "fit"))
     values: list[float] = []
-    for name, fields in stated.items():
+    for name, fields in fields_by_name.items():
         if len(fields) > 1:
             by_size = entries[name].mapping(tuple(map(str, HEAD_SIZES)))
-            known = {int(size): _value(one, declared[fields[0]]) for size, one in by_size.items()}
-            if not known:
+            values_by_size = {int(size): _value(entry, declared[fields[0]]) for size, entry in by_size.items()}
+            if not values_by_size:
                 raise entries[name].error(f"{entries[name].path} has no head size, such as {{128: ...}}")
-            values += for_all_head_sizes(known)
+            values += for_all_head_sizes(values_by_size)
         else:
             values.append(_value(entries[name], declared[name]))
     fit = {**shared, **entries["fit"].mapping(Fit._fields, [name for name in Fit._fields if name not in shared])}

@@ -45,9 +45,9 @@ def device_file(text: str, calibration: Calibration) -> str:
         while start < stop - 1 and (not lines[stop - 1] or lines[stop - 1].startswith("#")):  # of the next key
             stop -= 1
         lines[start:stop] = []
-    kept = "\n".join(line for line in lines if line != _COMMENT).rstrip()
+    own_text = "\n".join(line for line in lines if line != _COMMENT).rstrip()
     section = [line for lines in sections(calibration).values() for line in lines]
-    return "\n".join((kept, "", _COMMENT, "calibration:", *section)) + "\n"
+    return "\n".join((own_text, "", _COMMENT, "calibration:", *section)) + "\n"
 
 
 def sections(calibration: Calibration) -> dict[str, list[str]]:
@@ -57,11 +57,11 @@ def sections(calibration: Calibration) -> dict[str, list[str]]:
         sets: Sets[Any] = getattr(calibration, kind)
         if not sets:
             continue
-        origins = Counter(_origin(one) for forms in sets.values() for one in forms.values())
+        origins = Counter(_origin(fitted) for forms in sets.values() for fitted in forms.values())
         shared = origins.most_common(1)[0][0]
         lines = [f"  {kind}:", f"    fit: {{{_entries(shared)}}}"]
         for name, forms in sets.items():
-            of_forms = [f"{form}: {_set(one, shared)}" for form, one in forms.items()]
+            of_forms = [f"{form}: {_set(fitted, shared)}" for form, fitted in forms.items()]
             if len(of_forms) == 1:
                 lines.append(f"    {quoted(name)}: {{{of_forms[0]}}}")
             else:
@@ -70,29 +70,29 @@ def sections(calibration: Calibration) -> dict[str, list[str]]:
     return written
 
 
-def _set(one: Fitted[Any], shared: tuple[tuple[str, str], ...]) -> str:
+def _set(fitted: Fitted[Any], shared: tuple[tuple[str, str], ...]) -> str:
     """A set, without the source and date of the kind."""
-    declared = parameters(type(one.timing))
-    values = {name: _value(is_seconds(declared[name]), value) for name, value in one.timing._asdict().items()}
-    stated = [
+    declared = parameters(type(fitted.timing))
+    values = {name: _value(is_seconds(declared[name]), value) for name, value in fitted.timing._asdict().items()}
+    entries = [
         (name, values[name] if len(fields) == 1 else _by_head_size([values[field] for field in fields]))
-        for name, fields in stated_parameters(type(one.timing)).items()
+        for name, fields in stated_parameters(type(fitted.timing)).items()
     ]
-    fit = [(n, str(v)) for n, v in one.fit._asdict().items() if n not in SHARED]
-    fit += [each for each in _origin(one) if each not in shared]
-    return f"{{{_entries([*stated, ('fit', f'{{{_entries(fit)}}}')])}}}"
+    fit = [(n, str(v)) for n, v in fitted.fit._asdict().items() if n not in SHARED]
+    fit += [each for each in _origin(fitted) if each not in shared]
+    return f"{{{_entries([*entries, ('fit', f'{{{_entries(fit)}}}')])}}}"
 
 
 def _by_head_size(values: Sequence[str]) -> str:
     """The mapping of a parameter by head size; of adjacent sizes with the same value only the largest."""
     last = [*map(str.__ne__, values, values[1:]), True]
-    stated = [(str(size), value) for size, value, kept in zip(HEAD_SIZES, values, last, strict=True) if kept]
-    return f"{{{_entries(stated)}}}"
+    entries = [(str(size), value) for size, value, is_last in zip(HEAD_SIZES, values, last, strict=True) if is_last]
+    return f"{{{_entries(entries)}}}"
 
 
-def _origin(one: Fitted[Any]) -> tuple[tuple[str, str], ...]:
+def _origin(fitted: Fitted[Any]) -> tuple[tuple[str, str], ...]:
     """The source and date of a fit, as the file has them."""
-    return (("source", quoted(one.fit.source)), ("date", one.fit.date))
+    return (("source", quoted(fitted.fit.source)), ("date", fitted.fit.date))
 
 
 def _entries(values: Iterable[tuple[str, str]]) -> str:

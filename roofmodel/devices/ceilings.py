@@ -25,8 +25,8 @@ def with_ceilings(device: Device, clock: float | None = None, measured: bool = F
     """
     best = measured_ceilings(device) if measured else {}
 
-    def ceiling(name: str, stated: float, own: float | None) -> float:
-        scaled = stated * clock / own if clock and own else stated
+    def ceiling(name: str, value: float, own: float | None) -> float:
+        scaled = value * clock / own if clock and own else value
         if name not in best:
             return scaled
         return min(best[name].value, scaled) if clock else best[name].value
@@ -66,29 +66,29 @@ def ceilings_without_clock(device: Device) -> list[str]:
 
 def doubtful_entries(device: Device) -> list[str]:
     """Valid but doubtful entries: numbers that their own factors contradict, and numbers without a source."""
-    found = []
+    doubts = []
     for pipe in (*device.pipes.values(), *device.sparse_pipes.values()):
         if pipe.source is None:
-            found.append(f"pipe {pipe.name}: no source")
-        found += _disagreement(
+            doubts.append(f"pipe {pipe.name}: no source")
+        doubts += _disagreement(
             f"pipe {pipe.name}: peak", pipe.peak, pipe.computed(device.multiprocessors), "FLOP/s", HOW_PEAK
         )
     for level in device.levels.values():
         if level.source is None:
-            found.append(f"memory {level.name}: no source")
+            doubts.append(f"memory {level.name}: no source")
         if level.bandwidth:
-            found += _disagreement(
+            doubts += _disagreement(
                 f"memory {level.name}: bandwidth", level.bandwidth, level.data_rate, "B/s", HOW_BANDWIDTH
             )
     if device.calibration and device.missing_timing_fields:
-        found.append(f"calibration: no expected times without {' and '.join(device.missing_timing_fields)}")
-    return found
+        doubts.append(f"calibration: no expected times without {' and '.join(device.missing_timing_fields)}")
+    return doubts
 
 
-def _disagreement(what: str, stated: float, computed: float | None, unit: str, how: str) -> list[str]:
-    if computed is None or abs(computed / stated - 1) <= TOLERANCE:
+def _disagreement(name: str, value: float, computed: float | None, unit: str, how: str) -> list[str]:
+    if computed is None or abs(computed / value - 1) <= TOLERANCE:
         return []
     return [
-        f"{what} is stated as {si(stated, unit, 4)}, but {how} gives {si(computed, unit, 4)} "
-        f"({computed / stated - 1:+.1%})"
+        f"{name} is stated as {si(value, unit, 4)}, but {how} gives {si(computed, unit, 4)} "
+        f"({computed / value - 1:+.1%})"
     ]

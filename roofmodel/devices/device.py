@@ -78,8 +78,8 @@ class Device:
     @property
     def inside(self) -> Link | None:
         """The fastest link among all devices of a node; without one, another link; None without any link."""
-        between = {name: one for name, one in self.links.items() if not one.to_host}
-        ranks = {name: (one.beyond is None, one.joins is None, one.bandwidth) for name, one in between.items()}
+        between = {name: link for name, link in self.links.items() if not link.to_host}
+        ranks = {name: (link.beyond is None, link.joins is None, link.bandwidth) for name, link in between.items()}
         return self.links[max(ranks, key=ranks.__getitem__)] if ranks else None
 
     @property
@@ -95,8 +95,8 @@ class Device:
     @property
     def _groups(self) -> list[Link]:
         """Links among some devices of a node, from the smallest group."""
-        found = [link for link in self.links.values() if link.joins and link != self.inside]
-        return sorted(found, key=lambda link: link.joins or 0)
+        links = [link for link in self.links.values() if link.joins and link != self.inside]
+        return sorted(links, key=lambda link: link.joins or 0)
 
     @property
     def pairs_over_pcie(self) -> bool:
@@ -113,7 +113,7 @@ class Device:
     @property
     def host_link(self) -> Link | None:
         """The link to the CPU: one that only goes there, else PCIe; None where the file has neither."""
-        return next((one for one in self.links.values() if one.to_host), self.links.get("pcie"))
+        return next((link for link in self.links.values() if link.to_host), self.links.get("pcie"))
 
     @property
     def host_bandwidth(self) -> float | None:
@@ -124,8 +124,8 @@ class Device:
     @property
     def link(self) -> float | None:
         """Bytes per second to a neighbor in one direction, over the fastest link; None without any link."""
-        found = [link.bandwidth for link in (self.bridge, self.inside) if link]
-        return reduce(maximum, found) / 2 if found else None
+        bandwidths = [link.bandwidth for link in (self.bridge, self.inside) if link]
+        return reduce(maximum, bandwidths) / 2 if bandwidths else None
 
     @property
     def capacity(self) -> int | None:

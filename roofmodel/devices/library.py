@@ -44,8 +44,8 @@ def text(name: str | os.PathLike[str]) -> str:
 
 def fitted_file(path: Path) -> Path | None:
     """The file of the parameters that were fitted on a device that comes with roofmodel."""
-    found = path.parent / "fitted" / path.name
-    return found if path.parent == shipped_folder() and found.is_file() else None
+    file = path.parent / "fitted" / path.name
+    return file if path.parent == shipped_folder() and file.is_file() else None
 
 
 def names() -> list[str]:

@@ -93,8 +93,8 @@ class DeviceFile:
     def _pipes(self, section: str) -> dict[str, Pipe]:
         if section not in self._top:
             return {}
-        found = self._top[section].mapping(PIPES)
-        return {n: _pipe(n, p, self.clocks, self.multiprocessors, self._sources) for n, p in found.items()}
+        pipes = self._top[section].mapping(PIPES)
+        return {n: _pipe(n, p, self.clocks, self.multiprocessors, self._sources) for n, p in pipes.items()}
 
 
 def _clock(entries: dict[str, YamlValue], clocks: dict[str, float]) -> float | None:
@@ -121,8 +121,8 @@ class _Sources(NamedTuple):
             return self.usual
         name = entries["source"].text()
         if name not in self.texts:
-            known = ", ".join(self.texts) or "nothing"
-            raise entries["source"].error(f"source {name!r} is not defined under 'sources', which has: {known}")
+            texts = ", ".join(self.texts) or "nothing"
+            raise entries["source"].error(f"source {name!r} is not defined under 'sources', which has: {texts}")
         return name
 
 
@@ -192,9 +192,9 @@ def _share(node: YamlValue) -> float:
 HOW_PEAK, HOW_BANDWIDTH = "multiprocessors x clock x rate", "bus x clock x transfers"
 
 
-def _plausible(node: YamlValue, stated: float, computed: float | None, how: str) -> None:
+def _plausible(node: YamlValue, value: float, computed: float | None, how: str) -> None:
     """Refuse a figure that differs from its own factors by more than a factor of two, such as a wrong unit prefix."""
-    if computed is not None and not 0.5 <= computed / stated <= 2:
+    if computed is not None and not 0.5 <= computed / value <= 2:
         unit = "B/s" if how == HOW_BANDWIDTH else "FLOP/s"
         raise node.error(f"{node.path} is {node.text()!r}, but {how} gives {si(computed, unit)}; one of them is wrong")
 
@@ -207,10 +207,10 @@ def _at_least_one(node: YamlValue | None, value: float | None) -> int | None:
 
 
 def _links(node: YamlValue, sources: _Sources) -> dict[str, Link]:
-    found = {name: _link(name, entry, sources) for name, entry in node.mapping().items()}
-    if len(networks := [name for name, link in found.items() if link.beyond is not None]) > 1:
+    links = {name: _link(name, entry, sources) for name, entry in node.mapping().items()}
+    if len(networks := [name for name, link in links.items() if link.beyond is not None]) > 1:
         raise node.error(f"{node.path} has several networks between nodes, {', '.join(networks)}; keep one")
-    return found
+    return links
 
 
 def _link(name: str, node: YamlValue, sources: _Sources) -> Link:
@@ -235,7 +235,7 @@ def _measured(node: YamlValue, sources: _Sources) -> Measured:
     entries = node.mapping(("ceiling", "by", "value", "source"), required=("ceiling", "by", "value"))
     ceiling = entries["ceiling"].text()
     if ceiling not in PIPES + LEVELS:
-        known = ", ".join(LEVELS + PIPES)
-        raise entries["ceiling"].error(f"ceiling {ceiling!r} is neither a pipe nor a memory level: {known}")
+        ceilings = ", ".join(LEVELS + PIPES)
+        raise entries["ceiling"].error(f"ceiling {ceiling!r} is neither a pipe nor a memory level: {ceilings}")
     unit = "B/s" if ceiling in LEVELS else "FLOP/s"
     return Measured(ceiling, entries["by"].text(), entries["value"].quantity(unit), sources.name(entries))

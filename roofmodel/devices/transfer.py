@@ -57,17 +57,17 @@ class DeferredSets(Mapping[str, Mapping[str, Fitted[Any]]]):
         self._read = read
 
     @cached_property
-    def _found(self) -> tuple[Sets[Any], frozenset[str]]:
+    def _sets_and_differences(self) -> tuple[Sets[Any], frozenset[str]]:
         return self._read()
 
     @property
     def _sets(self) -> Sets[Any]:
-        return self._found[0]
+        return self._sets_and_differences[0]
 
     @property
     def differences(self) -> frozenset[str]:
         """The differences from the measured device that widened their intervals: keys of SPREADS."""
-        return self._found[1]
+        return self._sets_and_differences[1]
 
     def __getitem__(self, implementation: str) -> Mapping[str, Fitted[Any]]:
         return self._sets[implementation]
@@ -92,11 +92,11 @@ def transferred(device: CalibratedDevice, source: CalibratedDevice, kinds: tuple
     their `pipe` is scaled (see `_peak_ratio`). `dram` of STREAMING kinds is scaled by the SMs per bandwidth. Where the
     source itself uses sets of another device, the differences of both transfers widen its interval, each of them once.
     """
-    found = source.calibration
-    assert found is not None
+    calibration = source.calibration
+    assert calibration is not None
     changes = _Changes(device, source)
-    sets = {kind: _transferred_sets(kind, getattr(found, kind), changes) for kind in kinds}
-    return Calibration(found.device, {found.device: [kind for kind in kinds if sets[kind]]}, **sets)
+    sets = {kind: _transferred_sets(kind, getattr(calibration, kind), changes) for kind in kinds}
+    return Calibration(calibration.device, {calibration.device: [kind for kind in kinds if sets[kind]]}, **sets)
 
 
 def sets_of_kind(find: Callable[[], Calibration], kind: str) -> tuple[Sets[Any], frozenset[str]]:
@@ -133,8 +133,8 @@ class _Changes(NamedTuple):
         same_generation = device.generation is not None and device.generation == source.generation
         if device.compute_capability == source.compute_capability or (same_generation and not other_memory):
             return frozenset({"device"})
-        found = {"architecture": True, "instructions": self.other_instructions, "memory": other_memory}
-        return frozenset({"device", *(name for name, differs in found.items() if differs)})
+        differences = {"architecture": True, "instructions": self.other_instructions, "memory": other_memory}
+        return frozenset({"device", *(name for name, differs in differences.items() if differs)})
 
 
 def _tensor_instructions(device: CalibratedDevice) -> str:
@@ -167,8 +167,8 @@ def _transferred_sets(kind: str, sets: Sets[Any], changes: _Changes) -> Sets[Any
     The intervals of LINKS_OF_MACHINES stay as they are.
     """
 
-    def one_set(form: str, one: Fitted[Any], peak_ratio: float, spread: float) -> Fitted[Any]:
-        timing, fit = one
+    def one_set(form: str, fitted: Fitted[Any], peak_ratio: float, spread: float) -> Fitted[Any]:
+        timing, fit = fitted
         scaled = _scaled(timing, kind, changes, peak_ratio)
         return Fitted(scaled, fit if form in LINKS_OF_MACHINES else fit.with_spread(spread))
 
@@ -176,7 +176,7 @@ def _transferred_sets(kind: str, sets: Sets[Any], changes: _Changes) -> Sets[Any
         applied, peak_ratio = _differences(sets), _peak_ratio(changes.device, changes.source)
         remaining = _spread(changes.differences - applied)
         wider = {
-            name: {form: one_set(form, one, peak_ratio, remaining) for form, one in forms.items()}
+            name: {form: one_set(form, fitted, peak_ratio, remaining) for form, fitted in forms.items()}
             for name, forms in sets.items()
         }
         return wider, changes.differences | applied

@@ -56,8 +56,8 @@ class Engine(NamedTuple):
 
         Raises EngineError.
         """
-        found = name if isinstance(name, Engine) else _read(find(name))
-        return found.with_settings(settings) if settings else found
+        engine = name if isinstance(name, Engine) else _read(find(name))
+        return engine.with_settings(settings) if settings else engine
 
     def __hash__(self) -> int:
         return hash((self.id, self.version, self.file, self.settings))
@@ -79,8 +79,8 @@ class Engine(NamedTuple):
     @property
     def label(self) -> str:
         """`vLLM 0.24`, `PyTorch 2.9 (launch=graph)`."""
-        given = ", ".join(f"{key}={value}" for key, value in self.settings)
-        return " ".join(filter(None, (self.name, self.version, given and f"({given})")))
+        settings = ", ".join(f"{key}={value}" for key, value in self.settings)
+        return " ".join(filter(None, (self.name, self.version, settings and f"({settings})")))
 
     def implementations(self, kind: str, formats: str, generation: str | None) -> tuple[str, ...]:
         """The kernels of a kind on GPUs of a generation, the preferred one first.
@@ -102,19 +102,22 @@ class Engine(NamedTuple):
 
     def with_settings(self, settings: tuple[tuple[str, str], ...]) -> "Engine":
         """The engine with options set. Raises EngineError for an option or a value that it does not have."""
-        found = self._replace(settings=tuple(dict((*self.settings, *settings)).items()))
+        engine = self._replace(settings=tuple(dict((*self.settings, *settings)).items()))
         for key, value in settings:
-            if known := self.names(*CHOICES.get(key, ())):
-                if not any(is_chosen(name, value) for name in known):
+            if known_names := self.names(*CHOICES.get(key, ())):
+                if not any(is_chosen(name, value) for name in known_names):
                     raise EngineError(
-                        Option("engine_option"), f": {self.name} has no {key} kernel {value!r}{choices(value, known)}"
+                        Option("engine_option"),
+                        f": {self.name} has no {key} kernel {value!r}{choices(value, known_names)}",
                     )
             elif key in self.options:
-                found = _with_launch(found, value) if key == "launch" else _with_autocast(found, value)
+                engine = _with_launch(engine, value) if key == "launch" else _with_autocast(engine, value)
             else:
-                known = [*self.options, *(name for name, kinds in CHOICES.items() if self.names(*kinds))]
-                raise EngineError(Option("engine_option"), f": {self.name} has no option {key!r}{choices(key, known)}")
-        return found
+                known_names = [*self.options, *(name for name, kinds in CHOICES.items() if self.names(*kinds))]
+                raise EngineError(
+                    Option("engine_option"), f": {self.name} has no option {key!r}{choices(key, known_names)}"
+                )
+        return engine
 
 
 FOLDER = Path(__file__).parent
@@ -211,8 +214,8 @@ def stated_kernels(engine: Engine) -> Iterator[tuple[str, YamlValue]]:
     if not engine.file or (packaged.is_file() and _packaged(packaged).kernels == engine.kernels):
         return
     while True:
-        like, found = reader.stated_kernels(files[-1])
-        yield from found
+        like, kernels = reader.stated_kernels(files[-1])
+        yield from kernels
         if not like or (base := find(like, tuple(files))).parent == FOLDER:
             return
         files.append(base)

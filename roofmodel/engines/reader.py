@@ -40,38 +40,38 @@ def read(path: Path, load: Callable[[str], Mapping[str, Any]]) -> dict[str, Any]
                     f"the file lacks the key {key!r}; add 'like: vllm' to take the rest from another engine, or state "
                     f"{', '.join(REQUIRED[:-1])} and {REQUIRED[-1]}"
                 )
-    found: dict[str, Any] = {name: value for name, value in base.items() if name not in ("id", "file", "settings")}
+    fields: dict[str, Any] = {name: value for name, value in base.items() if name not in ("id", "file", "settings")}
     for key, entry in entries.items():
         if key in ("name", "version"):
-            found[key] = entry.text()
+            fields[key] = entry.text()
         elif key == "launch":
-            found[key] = _launch(entry)
+            fields[key] = _launch(entry)
         elif key == "extra_kernels":
-            found[key] = _one_of(entry, CODES)
+            fields[key] = _one_of(entry, CODES)
         elif key == "kernels":
             own = entry.mapping(KINDS)
-            of_base = {rule: listed for rule, listed in found.get(key, {}).items() if rule[0] not in own}
-            found[key] = of_base | _kernels(own)
+            of_base = {rule: listed for rule, listed in fields.get(key, {}).items() if rule[0] not in own}
+            fields[key] = of_base | _kernels(own)
         elif key == "fuses":
-            found[key] = frozenset(_one_of(item, FUSIONS) for item in entry.items())
+            fields[key] = frozenset(_one_of(item, FUSIONS) for item in entry.items())
         elif key == "pads_vocabulary":
-            found[key] = _is_true(entry)
+            fields[key] = _is_true(entry)
         elif key == "collectives":
-            found |= _collectives(entry)
+            fields |= _collectives(entry)
         elif key == "host":
-            found[key] = _host(entry)
+            fields[key] = _host(entry)
         elif key == "options":
-            found[key] = tuple(_one_of(item, OPTIONS) for item in entry.items())
+            fields[key] = tuple(_one_of(item, OPTIONS) for item in entry.items())
         elif key == "source":
             for source in entry.mapping().values():
                 source.text()
-    return found
+    return fields
 
 
 def stated_kernels(path: Path) -> tuple[str, list[tuple[str, YamlValue]]]:
     """The engine that a valid file is `like`, or "", and the kind and the name of each kernel that the file states."""
     entries = read_yaml(path, EngineError, "an engine's YAML file").mapping()
-    found = [
+    kernels = [
         (kind, item)
         for kind, of_kind in (entries["kernels"].mapping() if "kernels" in entries else {}).items()
         for of_generation in _levels(of_kind, GENERATIONS).values()
@@ -81,8 +81,8 @@ def stated_kernels(path: Path) -> tuple[str, list[tuple[str, YamlValue]]]:
     if "collectives" in entries:
         collectives = entries["collectives"].mapping()
         own = [collectives["all_reduce"].mapping()["own"]] if "all_reduce" in collectives else []
-        found += [("collectives", item) for item in (*own, *filter(None, [collectives.get("else")]))]
-    return entries["like"].text() if "like" in entries else "", found
+        kernels += [("collectives", item) for item in (*own, *filter(None, [collectives.get("else")]))]
+    return entries["like"].text() if "like" in entries else "", kernels
 
 
 def _base(value: YamlValue, load: Callable[[str], Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -92,10 +92,10 @@ def _base(value: YamlValue, load: Callable[[str], Mapping[str, Any]]) -> Mapping
         raise value.error(error.message) from None
 
 
-def _one_of(value: YamlValue, known: "tuple[str, ...] | dict[str, str]") -> str:
+def _one_of(value: YamlValue, names: "tuple[str, ...] | dict[str, str]") -> str:
     text = value.text()
-    if text not in known:
-        raise value.error(f"unknown {value.path.partition('[')[0]} {text!r}{choices(text, known)}")
+    if text not in names:
+        raise value.error(f"unknown {value.path.partition('[')[0]} {text!r}{choices(text, names)}")
     return text
 
 
@@ -131,43 +131,43 @@ def _host(value: YamlValue) -> Host:
 
 
 def _is_true(value: YamlValue) -> bool:
-    found = value.value()
-    if not isinstance(found, bool):
+    flag = value.value()
+    if not isinstance(flag, bool):
         raise value.error(f"{value.path} must be true or false")
-    return found
+    return flag
 
 
 def _collectives(value: YamlValue) -> dict[str, Any]:
-    entries, found = value.mapping(("all_reduce", "else")), dict[str, Any]()
+    entries, fields = value.mapping(("all_reduce", "else")), dict[str, Any]()
     if "else" in entries:
-        found["collectives"] = entries["else"].text()
+        fields["collectives"] = entries["else"].text()
     if "all_reduce" in entries:
         own = entries["all_reduce"].mapping(AllReduce._fields, required=AllReduce._fields)
-        found["all_reduce"] = AllReduce(own["own"].text(), own["up_to"].quantity("B"))
-    return found
+        fields["all_reduce"] = AllReduce(own["own"].text(), own["up_to"].quantity("B"))
+    return fields
 
 
 def _kernels(kinds: Mapping[str, YamlValue]) -> dict[tuple[str, str, str], tuple[str, ...]]:
     """The names by kind, generation and formats: a list for all of them, or mappings by generation or formats."""
-    found: dict[tuple[str, str, str], tuple[str, ...]] = {}
+    kernels: dict[tuple[str, str, str], tuple[str, ...]] = {}
     for kind, of_kind in kinds.items():
         for generation, of_generation in _levels(of_kind, GENERATIONS).items():
             for formats, listed in _levels(of_generation, None).items():
-                found[kind, generation, formats] = tuple(item.text() for item in listed.items())
-                if not found[kind, generation, formats]:
+                kernels[kind, generation, formats] = tuple(item.text() for item in listed.items())
+                if not kernels[kind, generation, formats]:
                     raise listed.error(f"{listed.path} names no kernel")
-    return found
+    return kernels
 
 
-def _levels(value: YamlValue, known: tuple[str, ...] | None) -> dict[str, YamlValue]:
-    """The entries of a mapping by generation (or, without `known`, by formats); one entry `any` for another value."""
+def _levels(value: YamlValue, names: tuple[str, ...] | None) -> dict[str, YamlValue]:
+    """The entries of a mapping by generation (or, without `names`, by formats); one entry `any` for another value."""
     if not value.is_mapping:
         return {ANY: value}
     keys = value.mapping()
     if not keys:
         raise value.error(f"{value.path} names no kernel")
-    if known is not None:
-        return {ANY: value} if all("/" in key for key in keys) else value.mapping(known)
+    if names is not None:
+        return {ANY: value} if all("/" in key for key in keys) else value.mapping(names)
     for key, entry in keys.items():
         if key != ANY:
             _check_formats(key, entry)
@@ -182,5 +182,5 @@ def _check_formats(key: str, entry: YamlValue) -> None:
     if "bf16" in names:
         raise entry.error(f"{key!r}: write {key.replace('bf16', 'fp16')!r}, which stands for bf16, too")
     for name, formats in zip(names, (ComputeFormat, StorageFormat), strict=True):
-        if name not in (known := get_args(formats)):
-            raise entry.error(f"{key!r} has the unknown format {name!r}{choices(name, known)}")
+        if name not in (formats_of_kind := get_args(formats)):
+            raise entry.error(f"{key!r} has the unknown format {name!r}{choices(name, formats_of_kind)}")

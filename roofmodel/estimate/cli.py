@@ -34,7 +34,7 @@ def _present(
     report = call()
     shown = {"ops": ops, "roofline": roofline} if form != "table" else {}
     why = f"--format {form} has every operator and no chart"
-    notes = ignored((name for name, given in shown.items() if given), why)
+    notes = ignored((name for name, is_given in shown.items() if is_given), why)
     present(report, form, output, table=report.table(ops=ops, roofline=roofline, hint=True), notes=notes)
 
 

@@ -68,8 +68,8 @@ def workload_document(estimate: Estimate) -> dict[str, Any]:
     left_out |= set() if arch.image else {"image"}
     if "train" not in work.phases:
         left_out |= {"optimizer", "recompute", "sequence_parallel", "zero"}
-    stated = {key_of(name): value for name, value in values.items() if name not in left_out}
-    return stated | engine_figures(work.engine)
+    options = {key_of(name): value for name, value in values.items() if name not in left_out}
+    return options | engine_figures(work.engine)
 
 
 def input_document(estimate: Estimate) -> dict[str, Any]:
@@ -119,8 +119,8 @@ def _stages(phase: PhaseEstimate) -> dict[str, Any]:
 
     Not part of `phase_document`: `roof explore` traces that document, and its page shows no totals by stage.
     """
-    found = stage_totals(phase)
-    return {"stages": found} if found else {}
+    stages = stage_totals(phase)
+    return {"stages": stages} if stages else {}
 
 
 def flat(estimate: Estimate) -> list[dict[str, Any]]:

@@ -63,11 +63,11 @@ def draw(estimate: Estimate, path: Path, form: str) -> None:
     arch, device, dtype = estimate.architecture, estimate.device, estimate.workload.dtype
     top, vector = device.matmul_pipe(dtype), device.vector_pipe(dtype)
     tables = _tables(estimate)
-    found = [marked for table in tables for marked in table if marked.row.cost.flops]
-    at = [(row.cost.intensity, row.flops_per_second) for _, row, *_ in found]
+    marked_rows = [marked for table in tables for marked in table if marked.row.cost.flops]
+    at = [(row.cost.intensity, row.flops_per_second) for _, row, *_ in marked_rows]
     expected = [
         (x, row.cost.flops / row.expected if row.expected else None)
-        for (x, _), (_, row, *_) in zip(at, found, strict=True)
+        for (x, _), (_, row, *_) in zip(at, marked_rows, strict=True)
     ]
     heading = f"{arch.name} on {device.name}"
     parameters = describe_parameters(estimate.parameters, estimate.active_parameters)
@@ -80,18 +80,20 @@ def draw(estimate: Estimate, path: Path, form: str) -> None:
         drawn = [*at, *((x, y) for x, y in expected if y)]
         canvas.frame(axes, *window(drawn, [(top.peak, device.bandwidth)]))
         slope = canvas.draw_ceilings(axes, device, top, lower)
-        for (letter, row, style, _), (x, y), (_, slower) in zip(found, at, expected, strict=True):
+        for (letter, row, style, _), (x, y), (_, slower) in zip(marked_rows, at, expected, strict=True):
             size, color, shape = marks.area(row.share, letter), style.color, style.shape
             axes.scatter(x, y, s=size, color=color, marker=shape, alpha=0.8, edgecolor="white", lw=0.8, zorder=3)
             if slower:
                 axes.plot([x, x], [slower, y], color=color, lw=0.8, alpha=0.5, zorder=2.5)
                 axes.scatter(x, slower, s=size, facecolor="none", edgecolor=color, marker=shape, lw=1.2, zorder=3)
         canvas.draw_ceiling_names(axes, [slope], [(pipe, canvas.DEVICE_STYLES[0]) for pipe in (top, *lower)])
-        largest = sorted(zip(found, at, strict=True), key=lambda entry: entry[0].row.share)
+        largest = sorted(zip(marked_rows, at, strict=True), key=lambda entry: entry[0].row.share)
         labels.place(axes, {m.letter: place for m, place in largest if m.letter}.items(), figure.dpi)
         meanings = [canvas.mark_key("at its bound")]
         meanings += [canvas.mark_key("at its expected time", hollow=True)] * any(y for _, y in expected)
-        meanings += [canvas.mark_key("without a letter", small=True)] * (not all(marked.letter for marked in found))
+        meanings += [canvas.mark_key("without a letter", small=True)] * (
+            not all(marked.letter for marked in marked_rows)
+        )
         canvas.key(axes, meanings)
         _legend(
             figure,
@@ -106,7 +108,7 @@ def _tables(estimate: Estimate) -> list[list[MarkedRow]]:
     tables = with_letters([rows(phase) for phase in estimate.phases])
     parts = list(dict.fromkeys((i, row.stage) for i, table in enumerate(tables) for _, row in table))
     largest = {letter: row for table in tables for letter, row in sorted(table, key=lambda entry: entry[1].share)}
-    found = []
+    marked_tables = []
     for i, (phase, table) in enumerate(zip(estimate.phases, tables, strict=True)):
         entries = []
         for letter, row in table:
@@ -115,8 +117,8 @@ def _tables(estimate: Estimate) -> list[list[MarkedRow]]:
             style = marks.series_style(parts.index((i, row.stage))) if len(parts) > 1 else of_kind
             listed = _is_listed(phase, row) or bool(letter and largest[letter] is row)
             entries.append(MarkedRow(letter, row, style, listed))
-        found.append(entries)
-    return found
+        marked_tables.append(entries)
+    return marked_tables
 
 
 def _is_listed(phase: PhaseEstimate, row: OperatorRow) -> bool:

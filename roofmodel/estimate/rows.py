@@ -45,8 +45,8 @@ def rows(phase: PhaseEstimate) -> list[OperatorRow]:
 
 def group_rows(phase: PhaseEstimate) -> list[OperatorRow]:
     """One row per group, such as attention or the MLP, by stage and in the model's order."""
-    found = _rows(phase, lambda group, _: group)
-    return [row._replace(label=_group_label(phase, row)) for row in found]
+    operator_rows = _rows(phase, lambda group, _: group)
+    return [row._replace(label=_group_label(phase, row)) for row in operator_rows]
 
 
 def _group_label(phase: PhaseEstimate, row: OperatorRow) -> str:
@@ -62,9 +62,9 @@ def _rows(phase: PhaseEstimate, key: Callable[[str, str], str]) -> list[Operator
         operator = placed.operator
         bundles.setdefault((operator.stage, key(operator.group, operator.name)), []).append(placed)
     total = phase.bound_seconds
-    found = [_row(name, bundle, total) for (_, name), bundle in bundles.items()]
+    operator_rows = [_row(name, bundle, total) for (_, name), bundle in bundles.items()]
     order = [prefix + group for prefix in STACK_PREFIXES for group in ORDER]
-    stages = stages_of(found)
+    stages = stages_of(operator_rows)
 
     def place(row: OperatorRow) -> tuple[int, int]:
         group = row.group.rstrip("0123456789").replace(
@@ -72,12 +72,12 @@ def _rows(phase: PhaseEstimate, key: Callable[[str, str], str]) -> list[Operator
         )  # in the model's order, a backward's is reversed
         return stages[row.stage], order.index(group)
 
-    return sorted(found, key=place)
+    return sorted(operator_rows, key=place)
 
 
-def stages_of(found: Iterable[OperatorRow]) -> dict[str, int]:
+def stages_of(operator_rows: Iterable[OperatorRow]) -> dict[str, int]:
     """The stages of a phase, numbered in order; the one stage of a phase without any has no name."""
-    return {stage: number for number, stage in enumerate(dict.fromkeys(row.stage for row in found))}
+    return {stage: number for number, stage in enumerate(dict.fromkeys(row.stage for row in operator_rows))}
 
 
 def _row(name: str, bundle: list[Placed], total: float) -> OperatorRow:
@@ -109,19 +109,19 @@ def full_label(row: OperatorRow) -> str:
 def with_letters(tables: Sequence[Sequence[OperatorRow]]) -> list[list[tuple[str, OperatorRow]]]:
     """The rows of all phases of a roofline with their letters; see `marks.letters`. Rows without FLOPs have no mark."""
     drawn = [row for table in tables for row in table if row.cost.flops]
-    found = iter(letters([({0: (row.cost.intensity, row.flops_per_second)}, row.share) for row in drawn]))
-    return [[(next(found) if row.cost.flops else "", row) for row in table] for table in tables]
+    assigned_letters = iter(letters([({0: (row.cost.intensity, row.flops_per_second)}, row.share) for row in drawn]))
+    return [[(next(assigned_letters) if row.cost.flops else "", row) for row in table] for table in tables]
 
 
 def replica_rows(phase: PhaseEstimate) -> Iterator[tuple[str, Number, float | None]]:
     """What data-parallel training changes in the totals: name, seconds of the bound, expected seconds."""
-    found = phase.replicas
-    if found.hidden is None or found.hidden.value or found.hidden_bound:
-        yield "hidden communication", -found.hidden_bound, found.hidden and -float(found.hidden.value)
+    replicas = phase.replicas
+    if replicas.hidden is None or replicas.hidden.value or replicas.hidden_bound:
+        yield "hidden communication", -replicas.hidden_bound, replicas.hidden and -float(replicas.hidden.value)
     for name, added in (
-        ("copies of gradients", found.copies),
-        ("contention", found.contention),
-        ("wait for slowest GPU", found.waiting),
+        ("copies of gradients", replicas.copies),
+        ("contention", replicas.contention),
+        ("wait for slowest GPU", replicas.waiting),
     ):
         if added is not None and added.value:
             yield name, 0.0, float(added.value)

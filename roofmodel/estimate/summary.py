@@ -57,8 +57,8 @@ def _latencies(phase: PhaseEstimate) -> Iterator[Answer]:
 
 def _steps(phase: PhaseEstimate) -> str:
     """` · first decode 9.08 ms, last 9.1 ms`: the expected times, or the bounds where there are none."""
-    found, kind = generation_totals(phase), "" if phase.expected else "bound_"
-    first, last = (units.seconds(found[f"{kind}tpot_{which}_seconds"]) for which in ("first", "last"))
+    totals, kind = generation_totals(phase), "" if phase.expected else "bound_"
+    first, last = (units.seconds(totals[f"{kind}tpot_{which}_seconds"]) for which in ("first", "last"))
     return f" · first decode {first}, last {last}"
 
 
@@ -82,8 +82,8 @@ def _rates(phases: tuple[PhaseEstimate, ...]) -> Iterator[Answer]:
         text = ", ".join(f"{describe_rate(phase, seconds)} {name}" for name, seconds in rates.items())
         if phase.step.phase == "generate":
             times = ", ".join(f"{units.seconds(plain(seconds))} {name}" for name, seconds in rates.items())
-            found, kind = generation_totals(phase), "" if phase.expected else "bound_"
-            user, gpu = (units.si(found[f"{kind}tokens_per_second_per_{one}"]) for one in ("user", "gpu"))
+            totals, kind = generation_totals(phase), "" if phase.expected else "bound_"
+            user, gpu = (units.si(totals[f"{kind}tokens_per_second_per_{unit}"]) for unit in ("user", "gpu"))
             text += f" · {user} per user, {gpu} per GPU · total time {times}"
         texts.append(text)
     unit = "images/s" if phases[0].is_vision else "tokens/s"
@@ -155,8 +155,8 @@ def describe_memory(estimate: Estimate) -> str:
     """`3.22 of 72 GiB (0.9 of 80 GiB): fits; weights 2.9 GiB, KV 300 MiB, activations 28.1 MiB`."""
     need = estimate.memory
     if not estimate.has_total:
-        known = f"KV {units.binary(need.kv_cache)}, activations {units.binary(need.activations)}"
-        return f"unknown weight format; give {Option('weights')} ({known})"
+        known_roles = f"KV {units.binary(need.kv_cache)}, activations {units.binary(need.activations)}"
+        return f"unknown weight format; give {Option('weights')} ({known_roles})"
     roles = {
         "weights": need.weights,
         "KV": need.kv_cache,

@@ -182,11 +182,11 @@ def _bar(line: EstimateLine) -> Cell | None:
     return (BAR.write(line.length), line.color) if line.length else None
 
 
-def _operators(what: str, count: Column) -> tuple[Column, ...]:
-    """The columns of a phase's table; `what` is the title of the labels, `count` the column of occurrences."""
+def _operators(label_title: str, count: Column) -> tuple[Column, ...]:
+    """The columns of a phase's table; `label_title` is the title of the labels, `count` the column of occurrences."""
     return (
         Column(None, "", only="terminal", text=lambda line: (line.letter, f"bold {line.color}")),
-        Column(None, what, text=lambda line: (line.label, line.color) if line.color else line.label),
+        Column(None, label_title, text=lambda line: (line.label, line.color) if line.color else line.label),
         count,
         Column(None, "×", COUNT, "times", only="markdown"),
         Column(None, "FLOPs", FLOP, "cost.flops", priority=5),
@@ -227,16 +227,18 @@ GROUP_LINES = Table(
 )
 
 
-def terminal_lines(phase: PhaseEstimate, found: Sequence[tuple[str, OperatorRow]], ops: bool) -> Iterator[EstimateLine]:
+def terminal_lines(
+    phase: PhaseEstimate, lettered_rows: Sequence[tuple[str, OperatorRow]], ops: bool
+) -> Iterator[EstimateLine]:
     """A line per row, subtotals above the rows of a stage, the wait for other pipeline stages, the total."""
-    longest = max(row.share for _, row in found)  # fills the bar
-    sizes = Counter((row.stage, row.group) for _, row in found)
+    longest = max(row.share for _, row in lettered_rows)  # fills the bar
+    sizes = Counter((row.stage, row.group) for _, row in lettered_rows)
     stage, group, indent = "", "", ""
-    for letter, row in found:
+    for letter, row in lettered_rows:
         alone = sizes[row.stage, row.group] == 1
         if row.stage != stage:
             stage, group = row.stage, ""
-            of_stage = [other for _, other in found if other.stage == stage]
+            of_stage = [other for _, other in lettered_rows if other.stage == stage]
             if indent := "  " * (len(of_stage) > 1):
                 yield _subtotal(stage, of_stage)
         if row.group != group and not alone:
@@ -269,15 +271,15 @@ def _line(row: OperatorRow, label: str) -> EstimateLine:
     )
 
 
-def _subtotal(stage: str, found: Sequence[OperatorRow]) -> EstimateLine:
+def _subtotal(stage: str, stage_rows: Sequence[OperatorRow]) -> EstimateLine:
     """The sums of the costs, bounds and expected times of a stage."""
-    known = [row.expected for row in found if row.expected is not None]
+    expected_times = [row.expected for row in stage_rows if row.expected is not None]
     return EstimateLine(
         stage,
-        cost=sum((row.cost for row in found), Cost()),
-        seconds=sum(row.seconds for row in found),
-        share=sum(row.share for row in found),
-        expected=float(sum(known)) if len(known) == len(found) else None,
+        cost=sum((row.cost for row in stage_rows), Cost()),
+        seconds=sum(row.seconds for row in stage_rows),
+        share=sum(row.share for row in stage_rows),
+        expected=float(sum(expected_times)) if len(expected_times) == len(stage_rows) else None,
         bold=True,
     )
 

@@ -42,15 +42,15 @@ class EstimateView:
         yield _grid(_setting(estimate, width))
         marks: list[chart.Mark] = []
         tables = with_letters([rows(phase) if self.ops else group_rows(phase) for phase in estimate.phases])
-        for phase, found in zip(estimate.phases, tables, strict=True):
-            shown = found if self.roofline else [("", row) for _, row in found]
+        for phase, lettered_rows in zip(estimate.phases, tables, strict=True):
+            shown = lettered_rows if self.roofline else [("", row) for _, row in lettered_rows]
             yield Text()
             yield Text(describe_phase(phase), style="bold")
             yield (OPERATOR_LINES if self.ops else GROUP_LINES).terminal(terminal_lines(phase, shown, self.ops))
             yield from (Text(remark, style="dim") for remark in describe_remarks(estimate, phase))
             marks += [
                 chart.Mark(letter, f"bold {style(row)}", row.cost.intensity, row.flops_per_second)
-                for letter, row in found
+                for letter, row in lettered_rows
                 if row.cost.flops
             ]
         if self.roofline:

@@ -57,8 +57,8 @@ def explain(
 
     device = None if hw is None else Device.load(hw)
     sizes = size if isinstance(size, Mapping) else arguments.as_sequence(size or ())
-    found = explain_named(model, device, family=family, op=_operator(op), n=n, line=line, size=sizes, **workload)
-    return Derivation(document(found, timing=timing))
+    explanation = explain_named(model, device, family=family, op=_operator(op), n=n, line=line, size=sizes, **workload)
+    return Derivation(document(explanation, timing=timing))
 
 
 def _operator(op: str | None) -> str | None:
@@ -101,10 +101,10 @@ def crossover(
     from roofmodel.explain.crossover import crossover as study
     from roofmodel.explain.crossover_document import document, explained
 
-    found = study(
+    crossing = study(
         model, Device.load(hw), over=over, op=_operator(op), family=family, derive=explain, **workload
     )  # fmt: skip
-    return Derivation(document(found, explained(found) if explain else ()))
+    return Derivation(document(crossing, explained(crossing) if explain else ()))
 
 
 def conventions() -> Derivation:

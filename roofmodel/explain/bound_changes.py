@@ -88,18 +88,20 @@ def changes(
     def bound(n: int) -> str:
         return str(place(cost(n), device, dtype, collective(n), several=True).bound)
 
-    found = []
-    asked = sizes or sorted(
+    bound_changes = []
+    candidates = sizes or sorted(
         {*grid_sizes(start), *_sizes_near_solutions(cost, collective, variable, device, dtype, start)}
     )
-    for low, high in changed_intervals(bound, asked):
+    for low, high in changed_intervals(bound, candidates):
         if not sizes:
             high = first_size(bound, low, high)
             low = high - 1
         equation, exact, solved = _change_between(cost, collective, variable, device, dtype, (low, high))
         value = math.ceil(exact) if exact and solved and not sizes else high
-        found.append(BoundChange(value, exact, bound(low), bound(high), equation, solved))
-    return Changes(name, bound(start), tuple(found), (float(cost(start).intensity), float(cost(asked[-1]).intensity)))
+        bound_changes.append(BoundChange(value, exact, bound(low), bound(high), equation, solved))
+    return Changes(
+        name, bound(start), tuple(bound_changes), (float(cost(start).intensity), float(cost(candidates[-1]).intensity))
+    )
 
 
 def grid_sizes(start: int) -> Iterator[int]:
@@ -110,10 +112,10 @@ def grid_sizes(start: int) -> Iterator[int]:
         n = max(n + 1, n * GRID)
 
 
-def changed_intervals(bound: Callable[[int], str], asked: Sequence[int]) -> Iterator[tuple[int, int]]:
+def changed_intervals(bound: Callable[[int], str], sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Adjacent sizes with different bounds."""
-    answers = [bound(size) for size in asked]
-    for (low, before), (high, after) in pairwise(zip(asked, answers, strict=True)):
+    answers = [bound(size) for size in sizes]
+    for (low, before), (high, after) in pairwise(zip(sizes, answers, strict=True)):
         if before != after:
             yield low, high
 
@@ -152,8 +154,10 @@ def _difference(equation: CeilingEquation) -> Any:
     """The difference of both times, multiplied by both rates."""
     import sympy
 
-    (left, one), (right, other) = ((sympy.sympify(side.work), sympy.Rational(side.rate)) for side in equation)
-    return sympy.expand(left * other - right * one)
+    (left_work, left_rate), (right_work, right_rate) = (
+        (sympy.sympify(side.work), sympy.Rational(side.rate)) for side in equation
+    )
+    return sympy.expand(left_work * right_rate - right_work * left_rate)
 
 
 def _roots(equation: CeilingEquation, variable: Any) -> list[float]:
@@ -173,9 +177,9 @@ def _change_between(
     low, high = sizes
     if len({link_bandwidth(collective(n), device) for n in (*sizes, variable)}) > 1:
         return None, None, False
-    found = [_binding(cost(n), collective(n), device, dtype) for n in sizes]
+    limiting_sides = [_binding(cost(n), collective(n), device, dtype) for n in sizes]
     sides = _sides(cost(variable), collective(variable), device, dtype)
-    equation = CeilingEquation(*(side for i, side in enumerate(sides) if i in found))
+    equation = CeilingEquation(*(side for i, side in enumerate(sides) if i in limiting_sides))
     for root in _roots(equation, variable):
         if low - 1e-9 <= root <= high:
             return equation, root, True

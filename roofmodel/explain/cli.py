@@ -30,27 +30,29 @@ def _present(
     ] = None,
 ) -> None:
     """Present a derivation, the conventions, or the derivation of another tool's count."""
-    given = call.given
+    arguments = call.given
     if show_conventions:
         why = "the conventions are the same for all models"
-        named = [name for name in (*given, *(["reconcile"] if tool else [])) if name != "model"]
-        notes: list[Text] = [f"MODEL is ignored: {why}"] if "model" in given else []
-        present(conventions(), form, output, notes=[*notes, *ignored(named, why)])
+        ignored_names = [name for name in (*arguments, *(["reconcile"] if tool else [])) if name != "model"]
+        notes: list[Text] = [f"MODEL is ignored: {why}"] if "model" in arguments else []
+        present(conventions(), form, output, notes=[*notes, *ignored(ignored_names, why)])
         return
-    if not given.keys() & {"model", "line"}:
+    if not arguments.keys() & {"model", "line"}:
         raise ModelError("MODEL is missing; give one such as gpt2-xl, or a kernel such as matmul")
-    if tool and "model" in given:
+    if tool and "model" in arguments:
         check_one_of("reconcile", tool, get_args(FlopCounter))
-        used = {name: value for name, value in given.items() if name in {"model", "family", *DECLARED}}
-        others = ignored((name for name in given if name not in used), "--reconcile sums the counts of the whole model")
+        used = {name: value for name, value in arguments.items() if name in {"model", "family", *DECLARED}}
+        others = ignored(
+            (name for name in arguments if name not in used), "--reconcile sums the counts of the whole model"
+        )
         present(reconcile(tool=tool, **used), form, output, notes=others)  # type: ignore[arg-type]  # checked there
         return
-    report, timing, notes = call(), given.get("timing"), []
+    report, timing, notes = call(), arguments.get("timing"), []
     if form == "json" and timing:
         notes = ignored(["timing"], "--format json always has the expected times' computation")
-    elif timing and "hw" not in given:
+    elif timing and "hw" not in arguments:
         notes = ignored(["timing"], "expected times need --hw")
-    elif form != "json" and "hw" in given and not timing:
+    elif form != "json" and "hw" in arguments and not timing:
         notes = [Message(Option("timing"), " shows how each expected time is computed")]
     present(report, form, output, notes=notes)
 

@@ -54,5 +54,5 @@ def document() -> Document:
 def _form(expression: Any) -> str | Form:
     if expression is None:
         return ""
-    found = formula.readable(expression)
-    return Form(formula.text(found), formula.latex(found))
+    readable_expression = formula.readable(expression)
+    return Form(formula.text(readable_expression), formula.latex(readable_expression))

@@ -137,27 +137,27 @@ def _model_crossover(
 
     def changes_of(index: int) -> Changes:
         name, layers = names[index], operators[index].layers or ()
-        one = over_sizes(name, counted.cost_of_one(index), (index,))
-        return one._replace(layers=layers) if names.count(name) > 1 else one
+        operator_changes = over_sizes(name, counted.cost_of_one(index), (index,))
+        return operator_changes._replace(layers=layers) if names.count(name) > 1 else operator_changes
 
     wanted = set(names) if op is None else matching_names(op, operators)
     indices = [i for i, name in enumerate(names) if name in wanted]
     each, dominant = tuple(map(changes_of, indices)), None
     if op is not None and len(each) == 1:
-        (whole,), each, op = each, (), names[indices[0]]
+        (subject,), each, op = each, (), names[indices[0]]
     else:
-        whole = over_sizes(op or phase, counted.cost_of(indices), indices)
+        subject = over_sizes(op or phase, counted.cost_of(indices), indices)
         dominant = _dominant(counted, indices, device, work.dtype)
     if len({link_bandwidth(each.collective, device) for each in operators if each.collective}) > 1 and len(indices) > 1:
         notes.append(
             "collectives use several links; their bytes are converted to the link with the most bytes, by bandwidth"
         )
-    notes += _position_warnings(arch, counted, whole, each)
+    notes += _position_warnings(arch, counted, subject, each)
     notes = list(dict.fromkeys(notes))
-    changed = whole.changes if derive and not each else ()
+    changed = subject.changes if derive and not each else ()
     derived = tuple(counted.derived(names[indices[0]], change.value) for change in changed)
     (step,) = work.steps()
-    return Crossover(arch.name, over, work.dtype, device, whole, each, dominant, step, op, tuple(notes), derived)
+    return Crossover(arch.name, over, work.dtype, device, subject, each, dominant, step, op, tuple(notes), derived)
 
 
 def _with_phase(arch: Architecture, over: str, options: dict[str, Any]) -> dict[str, Any]:
@@ -208,7 +208,9 @@ def _position_warnings(
     for change in subject.changes:
         yield from length_notes(arch, counted.sized(change.value)[0])
     far = [
-        one.name for one in others if any(exceeds_positions(arch, counted.sized(each.value)[0]) for each in one.changes)
+        other.name
+        for other in others
+        if any(exceeds_positions(arch, counted.sized(each.value)[0]) for each in other.changes)
     ]
     if far:
         yield WarningNote(
@@ -284,8 +286,8 @@ class _OperatorsBySize:
         """The collective of some operators that sends most bytes; for a symbolic size the one of the smallest size."""
 
         def main(n: Number) -> Collective | None:
-            found = map(self.at(n if isinstance(n, int) else self.start).__getitem__, indices)
-            sent = [operator for operator in found if operator.collective]
+            operators_at_size = map(self.at(n if isinstance(n, int) else self.start).__getitem__, indices)
+            sent = [operator for operator in operators_at_size if operator.collective]
             return max(sent, key=lambda op: op.count * op.cost.link_bytes).collective if sent else None
 
         return main
@@ -294,11 +296,11 @@ class _OperatorsBySize:
 def _gpu_counts(arch: Architecture, options: dict[str, Any]) -> tuple[int, ...]:
     """The tensor-parallel sizes by which the model is divisible, for the given expert parallelism."""
     dp, ep = (options.get(name, 1) for name in ("dp", "ep"))
-    found = tuple(tp for tp in possible_tp(arch, dp, ep) if tp > 1 and tp % ep == 0)
-    if not found:
+    gpu_counts = tuple(tp for tp in possible_tp(arch, dp, ep) if tp > 1 and tp % ep == 0)
+    if not gpu_counts:
         raise WorkloadError(
             Option("over", "gpus"),
             f": {arch.name} is not divisible by any number of GPUs; use ",
             Option("over", "batch"),
         )
-    return found
+    return gpu_counts

@@ -37,47 +37,56 @@ NAMES = {
 }
 
 
-def document(found: Crossover, explained: Sequence[Block] = ()) -> Document:
+def document(crossover: Crossover, explained: Sequence[Block] = ()) -> Document:
     """The bounds, the equation of each change, and the blocks of an explanation."""
-    return Document([*_blocks(found), *explained], to_dict(found), found.notes)
+    return Document([*_blocks(crossover), *explained], to_dict(crossover), crossover.notes)
 
 
-def _blocks(found: Crossover) -> Iterator[Block]:
-    yield Heading(f"{_subject(found)} on {found.device.name}: limiting ceiling by {NAMES[found.variable]}", 1)
-    yield Paragraph(_answer(found.subject, found.variable, found.operators))
-    for change, derived in zip_longest(found.subject.changes, found.derived):
-        yield from _derived(change, found.variable, derived)
-    if found.dominant:
-        yield Paragraph(_dominant(found.dominant, found.variable))
-    if found.operators:
+def _blocks(crossover: Crossover) -> Iterator[Block]:
+    yield Heading(
+        f"{_subject(crossover)} on {crossover.device.name}: limiting ceiling by {NAMES[crossover.variable]}", 1
+    )
+    yield Paragraph(_answer(crossover.subject, crossover.variable, crossover.operators))
+    for change, derived in zip_longest(crossover.subject.changes, crossover.derived):
+        yield from _derived(change, crossover.variable, derived)
+    if crossover.dominant:
+        yield Paragraph(_dominant(crossover.dominant, crossover.variable))
+    if crossover.operators:
         yield Heading("Operators")
         yield TextTable(
-            ("operator", "bound by", f"|changes at {found.variable}", "to"),
-            [_row(changes) for changes in found.operators],
+            ("operator", "bound by", f"|changes at {crossover.variable}", "to"),
+            [_row(changes) for changes in crossover.operators],
         )
 
 
-def _subject(found: Crossover) -> str:
-    if found.step is None:
-        return f"{found.name}, {found.dtype},"
-    words = [*([_named(found.subject)] if found.op else []), found.step.phase, found.dtype, *_fixed(found)]
-    return f"{found.name}: {', '.join(words)},"
+def _subject(crossover: Crossover) -> str:
+    if crossover.step is None:
+        return f"{crossover.name}, {crossover.dtype},"
+    words = [
+        *([_named(crossover.subject)] if crossover.op else []),
+        crossover.step.phase,
+        crossover.dtype,
+        *_fixed(crossover),
+    ]
+    return f"{crossover.name}: {', '.join(words)},"
 
 
-def _fixed(found: Crossover) -> Iterator[str]:
+def _fixed(crossover: Crossover) -> Iterator[str]:
     """The fixed sizes, under the names of their options."""
-    step = found.step
+    step = crossover.step
     assert step is not None
     sizes = {"batch": step.batch, "seq": step.tokens if step.phase != "decode" else 0, "context": step.context}
-    yield from (f"{name} {size}" for name, size in sizes.items() if name != found.variable and size)
-    if found.variable != "gpus":
+    yield from (f"{name} {size}" for name, size in sizes.items() if name != crossover.variable and size)
+    if crossover.variable != "gpus":
         yield from describe_gpus(step.parallel)
 
 
 def _answer(changes: Changes, variable: str, operators: Sequence[Changes]) -> str:
     """`memory-bound; compute-bound from n = 602.`"""
     sums = (
-        "FLOPs, bytes and bytes sent" if any(one.first == "communication" for one in operators) else "FLOPs and bytes"
+        "FLOPs, bytes and bytes sent"
+        if any(operator.first == "communication" for operator in operators)
+        else "FLOPs and bytes"
     )
     means = f"All operators together (total {sums}): " if operators else ""
     if not changes.changes:
@@ -90,9 +99,9 @@ def _answer(changes: Changes, variable: str, operators: Sequence[Changes]) -> st
     return f"{words}."
 
 
-def _dominant(found: DominantBound, variable: str) -> str:
-    changes = "".join(f"; {to}-bound from {variable} = {n}" for n, to in found.changes)
-    return f"Sum of the operators' bounds (as in roof estimate and roof sweep): mostly {found.first}-bound{changes}."
+def _dominant(dominant: DominantBound, variable: str) -> str:
+    changes = "".join(f"; {to}-bound from {variable} = {n}" for n, to in dominant.changes)
+    return f"Sum of the operators' bounds (as in roof estimate and roof sweep): mostly {dominant.first}-bound{changes}."
 
 
 def _row(changes: Changes) -> tuple[str, str, str, str]:
@@ -115,10 +124,10 @@ def _derived(change: BoundChange, variable: str, derived: Explanation | None) ->
     exact = f"{change.exact:.6g}"
     in_symbols: list[Form] = []
     if derived is not None:
-        named = [_counted(side, derived) for side in equation]
+        quantities = [_counted(side, derived) for side in equation]
         others = {each: source for each, source in derived.sources.items() if each != symbol(name)}
-        yield symbols(derived._replace(sources=others), named)
-        in_symbols = [_resolved(quantity, derived) for quantity in named]
+        yield symbols(derived._replace(sources=others), quantities)
+        in_symbols = [_resolved(quantity, derived) for quantity in quantities]
     works = [_work(side, first) for side, first in zip_longest(equation, in_symbols)]
     yield Equations([*works, *map(_time, equation)])
     yield Paragraph("Both times are equal at")
@@ -143,12 +152,12 @@ def _counted(side: Side, derived: Explanation) -> Quantity:
 
 def _resolved(quantity: Quantity, derived: Explanation) -> Form:
     """A formula in symbols; each minimum or maximum is replaced by the argument that applies at the change."""
-    found, chosen = resolve_min_max(quantity.symbolic, derived.values)
-    work = formula.readable(found)
+    resolved_formula, chosen = resolve_min_max(quantity.symbolic, derived.values)
+    work = formula.readable(resolved_formula)
     if not chosen:
         return Form(formula.text(work), formula.latex(work))
     texts, latexes = (
-        ", ".join(f"{write(one)} = {write(other)}" for one, other in chosen.items())
+        ", ".join(f"{write(extremum)} = {write(argument)}" for extremum, argument in chosen.items())
         for write in (formula.text, formula.latex)
     )
     return Form(f"{formula.text(work)} (where {texts})", rf"{formula.latex(work)}\ (\text{{where }}{latexes})")
@@ -188,20 +197,20 @@ def _latex(equation: CeilingEquation) -> str:
     return f"{left} = {right}"
 
 
-def explained(found: Crossover) -> list[Block]:
+def explained(crossover: Crossover) -> list[Block]:
     """For a GEMM, answers under other assumptions; otherwise the command that derives FLOPs and bytes."""
-    if found.op in ("matmul", "matmul-accumulate"):
-        return _assumptions(found)
-    chosen = {"op": found.op, "phase": found.phase} if found.phase and found.op else {}
-    options = chosen | {"hw": found.device.id}
+    if crossover.op in ("matmul", "matmul-accumulate"):
+        return _assumptions(crossover)
+    chosen = {"op": crossover.op, "phase": crossover.phase} if crossover.phase and crossover.op else {}
+    options = chosen | {"hw": crossover.device.id}
     explain = Command(
-        f"roof explain {found.name}{''.join(f' --{name} {value}' for name, value in options.items())}",
-        f"roofmodel.explain({found.name!r}{''.join(f', {name}={value!r}' for name, value in options.items())})",
+        f"roof explain {crossover.name}{''.join(f' --{name} {value}' for name, value in options.items())}",
+        f"roofmodel.explain({crossover.name!r}{''.join(f', {name}={value!r}' for name, value in options.items())})",
     )
     return [Paragraph(f"To derive the FLOPs and bytes: {explain}")]
 
 
-def _assumptions(found: Crossover) -> list[Block]:
+def _assumptions(crossover: Crossover) -> list[Block]:
     """The compute-bound size of a GEMM under several assumptions."""
     rows = [
         (
@@ -212,7 +221,7 @@ def _assumptions(found: Crossover) -> list[Block]:
             f"{a.exact:.6g}",
             str(math.ceil(a.exact)),
         )
-        for a in assumptions(found.device, found.dtype)
+        for a in assumptions(crossover.device, crossover.dtype)
     ]
     peak, bandwidth, matrices, element = map(symbol, ("P", "W", "p", "b"))
     solution = matrices * element * peak / (2 * bandwidth)
@@ -232,7 +241,7 @@ def _assumptions(found: Crossover) -> list[Block]:
         Paragraph(
             "The value 3328 in lectures for an A100 assumes 8-byte elements, four matrices moved, 1.5 TB/s, and the "
             "peak of 2-byte elements. The kernel matmul-accumulate reads C; matmul does not. The elements here are "
-            f"{found.dtype}."
+            f"{crossover.dtype}."
         ),
     ]
 
@@ -240,23 +249,23 @@ def _assumptions(found: Crossover) -> list[Block]:
 # --- JSON -------------------------------------------------------------------------------------------
 
 
-def to_dict(found: Crossover) -> dict[str, Any]:
+def to_dict(crossover: Crossover) -> dict[str, Any]:
     """The document `roofmodel.crossover/1`."""
-    first = found.subject.changes[0] if found.subject.changes else None
+    first = crossover.subject.changes[0] if crossover.subject.changes else None
     return {
         "schema": "roofmodel.crossover/1",
-        "name": found.name,
-        "hardware": found.device.id,
-        "dtype": found.dtype,
-        "phase": found.phase,
-        "op": found.op,
-        "variable": found.variable,
-        **_change(first, found.subject.first),
-        "changes": [_change(change) for change in found.subject.changes],
-        "mostly": found.dominant
+        "name": crossover.name,
+        "hardware": crossover.device.id,
+        "dtype": crossover.dtype,
+        "phase": crossover.phase,
+        "op": crossover.op,
+        "variable": crossover.variable,
+        **_change(first, crossover.subject.first),
+        "changes": [_change(change) for change in crossover.subject.changes],
+        "mostly": crossover.dominant
         and {
-            "from": found.dominant.first,
-            "changes": [{"value": value, "to": to} for value, to in found.dominant.changes],
+            "from": crossover.dominant.first,
+            "changes": [{"value": value, "to": to} for value, to in crossover.dominant.changes],
         },
         "operators": [
             {
@@ -264,9 +273,9 @@ def to_dict(found: Crossover) -> dict[str, Any]:
                 "layers": each.layers or None,
                 **_change(each.changes[0] if each.changes else None, each.first),
             }
-            for each in found.operators
+            for each in crossover.operators
         ],
-        "notes": list(map(str, found.notes)),
+        "notes": list(map(str, crossover.notes)),
     }
 
 

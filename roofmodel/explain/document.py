@@ -86,8 +86,10 @@ def _totals(explanation: Explanation) -> Iterator[Block]:
 
 def _closed(quantity: Quantity, explanation: Explanation) -> Equation:
     """A total in closed form: symbols, numbers, value."""
-    found, chosen = resolve_min_max(formula.readable(quantity.symbolic), explanation.values)
-    written = forms(formula.readable(found) if chosen else found, explanation, quantity.value, quantity.unit)
+    resolved_formula, chosen = resolve_min_max(formula.readable(quantity.symbolic), explanation.values)
+    written = forms(
+        formula.readable(resolved_formula) if chosen else resolved_formula, explanation, quantity.value, quantity.unit
+    )
     if chosen:
         where = ", ".join(f"{formula.text(a)} = {formula.text(b)}" for a, b in chosen.items())
         written.append(text_form(f"{written.pop().text}, where {where}"))

@@ -127,19 +127,19 @@ def explain_named(
         if model is not None:
             raise WorkloadError(f"{model} and ", Option("line"), " are two subjects; give one of them")
         unused = [*model_options, *(["n"] if n is not None else [])]
-        found = explain_line(line, size or (), device, dtype)
+        explanation = explain_line(line, size or (), device, dtype)
         why = Message(Option("line"), " states a kernel")
-        return found._replace(notes=tuple(ignored(name, why) for name in unused))
+        return explanation._replace(notes=tuple(ignored(name, why) for name in unused))
     if model is None:
         raise ModelError("no model; give one such as gpt2-xl, a kernel such as matmul, or ", Option("line"))
     notes = [ignored("size", Message("it is the size of an axis of ", Option("line")))] if size else []
     if isinstance(model, str) and model in textbook_kernels.KERNELS:
-        found = explain_kernel(model, device, n, options.get("dtype"))
+        explanation = explain_kernel(model, device, n, options.get("dtype"))
         notes += [ignored(name, f"{model} is a kernel") for name in model_options]
     else:
-        found = explain(load_model(model, family), device, op, **options)
-        notes += [] if n is None else [ignored("n", f"{found.name} is a model, not a kernel")]
-    return found._replace(notes=(*found.notes, *notes))
+        explanation = explain(load_model(model, family), device, op, **options)
+        notes += [] if n is None else [ignored("n", f"{explanation.name} is a model, not a kernel")]
+    return explanation._replace(notes=(*explanation.notes, *notes))
 
 
 def load_model(model: str | os.PathLike[str], family: str | None) -> Architecture:
@@ -147,8 +147,8 @@ def load_model(model: str | os.PathLike[str], family: str | None) -> Architectur
     try:
         return hub.load(model, family)
     except hub.UnknownModel as error:
-        known = choices(str(model), textbook_kernels.KERNELS, 0.7).replace(" known: ", " known kernels: ")
-        raise ModelError(f"{error}; and no kernel of that name{known}") from None
+        known_kernels = choices(str(model), textbook_kernels.KERNELS, 0.7).replace(" known: ", " known kernels: ")
+        raise ModelError(f"{error}; and no kernel of that name{known_kernels}") from None
 
 
 def explain(arch: Architecture, device: Device | None = None, op: str | None = None, **options: Any) -> Explanation:
@@ -228,8 +228,8 @@ def explain_line(
     """
     check_kernel(1, dtype)
     parsed = stated_operator.stated_line(line)
-    given = size if isinstance(size, Mapping) else stated_operator.parsed_sizes(size)
-    values = stated_operator.stated_sizes(parsed, given)
+    given_sizes = size if isinstance(size, Mapping) else stated_operator.parsed_sizes(size)
+    values = stated_operator.stated_sizes(parsed, given_sizes)
     widths = Workload((), dtype=dtype).widths
     numbers = stated_operator.operator(parsed, values, widths)
     symbols = stated_operator.operator(parsed, {axis: symbol(axis) for axis in values}, widths)
@@ -254,31 +254,33 @@ def symbolic_workload(arch: Architecture, work: Workload) -> tuple[Workload, dic
     A length of 1 stays a number, since a pass over one token has other operators. So do the length of a generation and
     the number of stages.
     """
-    found: dict[Any, SymbolSource] = {}
+    sources: dict[Any, SymbolSource] = {}
 
-    def named(name: str, meaning: str, value: Any, option: Option) -> Any:
+    def symbol_for(name: str, meaning: str, value: Any, option: Option) -> Any:
         if value is None or (option.name != "batch" and value <= 1):
             return value
-        found[symbol(name)] = SymbolSource(meaning, value, option)
+        sources[symbol(name)] = SymbolSource(meaning, value, option)
         return symbol(name)
 
     prompt = (
         "tokens of the encoder" if arch.encoder else "patches and learned tokens" if arch.image else "prompt tokens"
     )
     ways = {"tp": "tensor-parallel GPUs", "dp": "replicas", "ep": "expert-parallel GPUs"}
-    gpus = {name: named(f"N_{name}", which, work.parallel.ways[name], Option(name)) for name, which in ways.items()}
+    gpus = {
+        name: symbol_for(f"N_{name}", which, work.parallel.ways[name], Option(name)) for name, which in ways.items()
+    }
     if work.parallel.experts_span_replicas and work.parallel.ep == work.parallel.tp * work.parallel.dp:
-        found.pop(gpus["dp"], None)
+        sources.pop(gpus["dp"], None)
         gpus["dp"] = gpus["ep"] / gpus["tp"]  # each expert is stored once
     symbolic_work = work._replace(
         parallel=work.parallel._replace(**gpus),
-        batch=named("B", "sequences computed together", work.batch, Option("batch")),
-        seq=named("S", prompt, work.seq, Option("image") if arch.image else Option("seq")),
-        context=named("C", "tokens in the KV cache", work.context, Option("context")),
-        micro_batch=named("B_m", "sequences per microbatch of a replica", work.micro_batch, Option("micro_batch")),
-        decoder_seq=named("T", "prompt tokens of the decoder", work.decoder_seq, Option("decoder_seq")),
+        batch=symbol_for("B", "sequences computed together", work.batch, Option("batch")),
+        seq=symbol_for("S", prompt, work.seq, Option("image") if arch.image else Option("seq")),
+        context=symbol_for("C", "tokens in the KV cache", work.context, Option("context")),
+        micro_batch=symbol_for("B_m", "sequences per microbatch of a replica", work.micro_batch, Option("micro_batch")),
+        decoder_seq=symbol_for("T", "prompt tokens of the decoder", work.decoder_seq, Option("decoder_seq")),
     )
-    return symbolic_work, found
+    return symbolic_work, sources
 
 
 def _section(
@@ -291,14 +293,15 @@ def _section(
     operators = [p.operator for p in placed] or phases.operators(arch, step)
     symbols = phases.operators(shape, symbolic_step)
     counted = []
-    for i, (numbers, named) in enumerate(zip(operators, symbols, strict=True)):
-        assert (numbers.name, numbers.spec) == (named.name, named.spec)  # both countings have the same operators
+    for i, (numbers, in_symbols) in enumerate(zip(operators, symbols, strict=True)):
+        # both countings have the same operators
+        assert (numbers.name, numbers.spec) == (in_symbols.name, in_symbols.spec)
         here, by = phase and phase.placed[i], None
         if device and here:
             timing = Timing(device, work.engine)
             by = here.run.formula or formula(timing.executed(numbers), here.placement, device, work.dtype, timing)
-        times = named.passes * shape.times(named.layers)
-        counted.append(SymbolicOperator(numbers, named, times, here, by, here.run if here else None))
+        times = in_symbols.passes * shape.times(in_symbols.layers)
+        counted.append(SymbolicOperator(numbers, in_symbols, times, here, by, here.run if here else None))
     return ExplainedPhase(
         step.phase, tuple(counted), (*_totals(counted), *_alternatives(arch, shape, step, symbolic_step)), phase
     )
@@ -352,13 +355,13 @@ def _parameters(
 ) -> tuple[Quantity, ...]:
     steps = (w.steps()[0]._replace(parallel=ONE_GPU) for w in (work, symbolic_work))
     numbers, symbols = (phases.model_operators(a, step) for a, step in zip((arch, shape), steps, strict=True))
-    found = [
+    quantities = [
         Quantity("parameters", memory.parameters(shape, symbols), memory.parameters(arch, numbers), ""),
         Quantity(
             "active parameters", memory.active_parameters(shape, symbols), memory.active_parameters(arch, numbers), ""
         ),
     ]
-    return tuple(found if found[0].value != found[1].value else found[:1])
+    return tuple(quantities if quantities[0].value != quantities[1].value else quantities[:1])
 
 
 MEMORY = {
@@ -379,12 +382,12 @@ def _memory(
         for step, symbolic_step in zip(work.steps(), symbolic_work.steps(), strict=True)
         for _, staged in phases.distinct_stages(arch, step)
     ]
-    needs, named = (
+    needs, symbolic_needs = (
         [need for pair in steps for need in phases.memory_by_pass(a, pair[i], phases.weight_bytes(a, pair[i]))]
         for i, a in enumerate((arch, shape))
     )
     most = max(range(len(needs)), key=lambda i: needs[i][1].total)
-    (step, need), (symbolic_step, symbols) = needs[most], named[most]
+    (step, need), (symbolic_step, symbols) = needs[most], symbolic_needs[most]
     roles = {
         role: Quantity(name, resolve_min_max(getattr(symbols, role), values)[0], getattr(need, role), "B")
         for role, name in MEMORY.items()
@@ -411,28 +414,28 @@ def matching_names(op: str, operators: Iterable[Operator]) -> set[str]:
     WorkloadError if there is none.
     """
     groups = {operator.name: operator.group for operator in operators}
-    known, lower_case = list(groups), op.lower()
-    ends = {name: name.rpartition(".")[2] for name in known}
+    names, lower_case = list(groups), op.lower()
+    ends = {name: name.rpartition(".")[2] for name in names}
     wanted = (
         {op} & groups.keys()
-        or {name for name in known if name.lower() == lower_case}
-        or {name for name in known if name.lower().removeprefix("encoder.").startswith(f"{lower_case}.")}
+        or {name for name in names if name.lower() == lower_case}
+        or {name for name in names if name.lower().removeprefix("encoder.").startswith(f"{lower_case}.")}
         or {name for name, end in ends.items() if end.lower() == lower_case}
-        or {name for name in known if f".{lower_case}." in f".{name.lower()}"}
+        or {name for name in names if f".{lower_case}." in f".{name.lower()}"}
         or {name for name, group in groups.items() if group.replace(" ", ".") == lower_case}
     )
     if not wanted:
-        near = suggest(op, [*known, *ends.values()]) or ";"
-        raise WorkloadError(Option("op"), f": unknown operator {op!r}{near} known: {', '.join(known)}")
+        near = suggest(op, [*names, *ends.values()]) or ";"
+        raise WorkloadError(Option("op"), f": unknown operator {op!r}{near} known: {', '.join(names)}")
     return wanted
 
 
 def select_operators(op: str, sections: Sequence[ExplainedPhase]) -> list[ExplainedPhase]:
     """The operators of each phase that `op` selects. Raises WorkloadError if there is none."""
     wanted = matching_names(op, [counted.operator for section in sections for counted in section.operators])
-    found = []
+    selected_sections = []
     for section in sections:
         operators = tuple(counted for counted in section.operators if counted.operator.name in wanted)
         if operators:
-            found.append(section._replace(operators=operators, totals=()))
-    return found
+            selected_sections.append(section._replace(operators=operators, totals=()))
+    return selected_sections

@@ -75,10 +75,11 @@ def _axis(axis: Axis, explanation: Explanation) -> list[str | Form]:
     """Letter, meaning, size in symbols, size, and the config keys and options of the symbols."""
     import sympy
 
-    found = formula.readable(axis.symbolic)
-    sources = [explanation.sources[s] for s in sorted(sympy.sympify(found).free_symbols, key=str)]
+    expression = formula.readable(axis.symbolic)
+    sources = [explanation.sources[s] for s in sorted(sympy.sympify(expression).free_symbols, key=str)]
     origins = ", ".join(dict.fromkeys(map(origin, sources)))
-    size = Form(formula.text(found), formula.latex(found)) if sources else ""  # a plain number is in the next column
+    # a plain number is in the next column
+    size = Form(formula.text(expression), formula.latex(expression)) if sources else ""
     return [_letter(axis.letter), axis.meaning, size, _number(axis.value), origins]
 
 
@@ -106,11 +107,11 @@ def _counts(counted: SymbolicOperator, explanation: Explanation) -> Iterator[Equ
         tensors = counted.tensors(way)
         parts = [formula.readable(tensor.symbolic) for tensor in tensors]
         value = sum(tensor.value for tensor in tensors)
-        named = Form(
+        in_symbols = Form(
             " + ".join(f"{t.name} {formula.text(part)}" for t, part in zip(tensors, parts, strict=True)),
             " + ".join(_braced(t.name, formula.latex(part)) for t, part in zip(tensors, parts, strict=True)),
         )
-        yield Equation(name, [named, amount(value, "B")])
+        yield Equation(name, [in_symbols, amount(value, "B")])
     if counted.operator.collective:
         sent = formula.readable(symbolic.link_bytes)
         yield Equation("bytes sent", forms(sent, explanation, plain(cost.link_bytes), "B"))
@@ -150,41 +151,41 @@ class _Ceiling(NamedTuple):
 
 def _times(counted: SymbolicOperator, placed: Placed, explanation: Explanation, timing: bool) -> Iterator[Block]:
     """The time at each ceiling, the ceiling that bounds the operator, and the expected time."""
-    device, collective, found = explanation.device, counted.operator.collective, placed.placement
+    device, collective, placement = explanation.device, counted.operator.collective, placed.placement
     assert device is not None
-    way = route(collective, device) if collective and found.cost.link_bytes else None
+    way = route(collective, device) if collective and placement.cost.link_bytes else None
     if way and way.leaves and way.crossing:
         yield _crossing(way.crossing)
-    ceilings = list(_ceilings(found, device, counted.operator.compute_dtype(explanation.dtype), way))
+    ceilings = list(_ceilings(placement, device, counted.operator.compute_dtype(explanation.dtype), way))
     yield Equations([Equation(c.name, [text_form(c.quotient), text_form(units.seconds(c.seconds))]) for c in ceilings])
-    yield Paragraph(_bound_by(ceilings, found) + _expected(placed, counted.run))
+    yield Paragraph(_bound_by(ceilings, placement) + _expected(placed, counted.run))
     if timing and counted.formula and placed.expected and not (counted.run and counted.run.absorbed):
-        bound, extra = plain(found.bound_seconds), bool(placed.extra_kernels)
+        bound, extra = plain(placement.bound_seconds), bool(placed.extra_kernels)
         yield from expected_time(counted.formula, bound, placed.expected, extra, counted.run)
 
 
-def _ceilings(found: Placement, device: Device, dtype: str, way: Route | None) -> Iterator[_Ceiling]:
+def _ceilings(placement: Placement, device: Device, dtype: str, way: Route | None) -> Iterator[_Ceiling]:
     """The ceilings that apply to this cost."""
-    cost, matmul, vector = found.cost, device.matmul_pipe(dtype), device.vector_pipe(dtype)
+    cost, matmul, vector = placement.cost, device.matmul_pipe(dtype), device.vector_pipe(dtype)
 
     def ceiling(name: str, amount: Number, unit: str, rate: Number, seconds: Number) -> _Ceiling:
         quotient = f"{units.si(plain(amount), unit, 4)} / {units.si(rate, f'{unit}/s', 4)}"
         return _Ceiling(name, quotient, plain(seconds))
 
     if cost.matmul_flops:
-        yield ceiling(f"compute, {matmul.name}", cost.matmul_flops, "FLOP", matmul.peak, found.matmul_seconds)
+        yield ceiling(f"compute, {matmul.name}", cost.matmul_flops, "FLOP", matmul.peak, placement.matmul_seconds)
     if cost.vector_flops and vector:
-        yield ceiling(f"compute, {vector.name}", cost.vector_flops, "FLOP", vector.peak, found.vector_seconds)
-    yield ceiling("memory, DRAM", cost.bytes, "B", device.bandwidth, found.memory_seconds)
+        yield ceiling(f"compute, {vector.name}", cost.vector_flops, "FLOP", vector.peak, placement.vector_seconds)
+    yield ceiling("memory, DRAM", cost.bytes, "B", device.bandwidth, placement.memory_seconds)
     if way:
         name = f"communication, {' and '.join(link.label for link in way.links(device))}, per direction"
-        yield ceiling(name, found.link_seconds * way.bandwidth, "B", way.bandwidth, found.link_seconds)
+        yield ceiling(name, placement.link_seconds * way.bandwidth, "B", way.bandwidth, placement.link_seconds)
 
 
-def _bound_by(ceilings: Sequence[_Ceiling], found: Placement) -> str:
+def _bound_by(ceilings: Sequence[_Ceiling], placement: Placement) -> str:
     """`bound 1.2 ms, limited by memory, DRAM (3.01 × the time of the next ceiling)`"""
     longest, *others = sorted((ceiling.seconds for ceiling in ceilings), reverse=True)
-    binding = max((c for c in ceilings if c.name.startswith(found.bound)), key=lambda ceiling: ceiling.seconds)
+    binding = max((c for c in ceilings if c.name.startswith(placement.bound)), key=lambda ceiling: ceiling.seconds)
     margin = ""
     if others and others[0]:
         factor = f" ({units.significant(longest / others[0])} × the time of the next ceiling)"
@@ -215,13 +216,16 @@ def _expected(placed: Placed, run: Run | None) -> str:
     return words
 
 
-def _crossing(found: NodeCrossing) -> Equations:
+def _crossing(crossing: NodeCrossing) -> Equations:
     """The rate at which GPUs of several nodes exchange data, from the shares that leave a node and that stay."""
-    leaving, staying = (units.significant(float(share), 4) for share in (found.leaving, found.staying))
-    port, link = (units.si(rate, "B/s", 4) for rate in (found.port, found.inside))
+    leaving, staying = (units.significant(float(share), 4) for share in (crossing.leaving, crossing.staying))
+    port, link = (units.si(rate, "B/s", 4) for rate in (crossing.port, crossing.inside))
     leaves = f"of the bytes sent, the share {leaving} leaves the node over a port of {port}"
     stays = f"{staying} stays within the node on a link of {link}"
-    rate = f"1 / max({leaving} / {port}, {staying} / {link}) = {units.si(plain(found.bandwidth), 'B/s', 4)}"
+    rate = f"1 / max({leaving} / {port}, {staying} / {link}) = {units.si(plain(crossing.bandwidth), 'B/s', 4)}"
     return Equations(
-        [Equation(f"among {found.nodes} nodes", [text_form(f"{leaves}, {stays}")]), Equation("rate", [text_form(rate)])]
+        [
+            Equation(f"among {crossing.nodes} nodes", [text_form(f"{leaves}, {stays}")]),
+            Equation("rate", [text_form(rate)]),
+        ]
     )

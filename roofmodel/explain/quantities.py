@@ -38,11 +38,11 @@ def origin(source: SymbolSource) -> str:
 def forms(expression: Any, explanation: Explanation, value: Number, unit: str) -> list[Form]:
     """The formula in symbols, in numbers, and its value, without repetitions."""
     values = explanation.values
-    found = [Form(formula.text(expression), formula.latex(expression))]
+    all_forms = [Form(formula.text(expression), formula.latex(expression))]
     if _terms(expression) <= MAX_TERMS:
-        found.append(Form(formula.text(expression, values), formula.latex(expression, values)))
-    found.append(amount(value, unit))
-    return [form for i, form in enumerate(found) if i == 0 or form.text != found[i - 1].text]
+        all_forms.append(Form(formula.text(expression, values), formula.latex(expression, values)))
+    all_forms.append(amount(value, unit))
+    return [form for i, form in enumerate(all_forms) if i == 0 or form.text != all_forms[i - 1].text]
 
 
 def _terms(expression: Any) -> int:
@@ -54,9 +54,9 @@ def _terms(expression: Any) -> int:
 def amount(value: Number, unit: str) -> Form:
     """A count in full; long counts also with three digits and a prefix."""
     value = plain(value)
-    whole = units.grouped(round(value)) if value == int(value) or value >= 1e5 else units.significant(value, 6)
+    digits = units.grouped(round(value)) if value == int(value) or value >= 1e5 else units.significant(value, 6)
     short = f" ({units.si(value, unit)})" if value >= 1e5 else ""
-    return text_form(f"{whole} {unit}".rstrip() + short)
+    return text_form(f"{digits} {unit}".rstrip() + short)
 
 
 def describe_quantity(quantity: Quantity) -> dict[str, Any]:

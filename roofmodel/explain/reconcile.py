@@ -29,11 +29,11 @@ class ForwardPass(NamedTuple):
 
     def sum(self, name: str, count: Callable[[Operator], Number], of: Callable[[Operator], Any]) -> Quantity | None:
         """The sum of `count` over all occurrences of the operators for which `of` is true; None without any."""
-        found = [op for op in self.operators if of(op.operator)]
-        if not found:
+        operators = [op for op in self.operators if of(op.operator)]
+        if not operators:
             return None
-        symbolic = sum(op.times * count(op.symbolic) for op in found)
-        return Quantity(name, symbolic, sum(op.operator.count * count(op.operator) for op in found), "FLOP")
+        symbolic = sum(op.times * count(op.symbolic) for op in operators)
+        return Quantity(name, symbolic, sum(op.operator.count * count(op.operator) for op in operators), "FLOP")
 
 
 class Tool(NamedTuple):
@@ -75,30 +75,32 @@ def reconcile(arch: Architecture, tool: str, **options: Any) -> Reconciliation:
         )
     used = {name: options[name] for name in ("batch", "seq", "image") if name in options}
     all_pairs = {} if is_network else {"attention": "eager", "logits": "all"}
-    found = explain(arch, None, phase="forward", **all_pairs, **used)
+    explanation = explain(arch, None, phase="forward", **all_pairs, **used)
     fused = not is_network and options.get("attention", "flash") == "flash" and arch.model_type not in UNFUSED
-    seen = ForwardPass(arch, found.sections[0].operators, fused)
-    ours = next(total for total in found.sections[0].totals if total.name == "matmul FLOPs")
+    forward = ForwardPass(arch, explanation.sections[0].operators, fused)
+    ours = next(total for total in explanation.sections[0].totals if total.name == "matmul FLOPs")
     if not is_network:
         ours = ours._replace(name=f"{ours.name}, all pairs, all logits")
-    known = TOOLS[tool]
-    terms = tuple(term for term in known.terms(seen) if term is not None)
+    flop_counter = TOOLS[tool]
+    terms = tuple(term for term in flop_counter.terms(forward) if term is not None)
     parts = (ours, *terms)
     theirs = Quantity(tool, sum(t.symbolic for t in parts), sum(t.value for t in parts), "FLOP")
-    return Reconciliation(tool, found, ours, terms, theirs, (*_notes(arch, tool, known, fused, options), *found.notes))
+    return Reconciliation(
+        tool, explanation, ours, terms, theirs, (*_notes(arch, tool, flop_counter, fused, options), *explanation.notes)
+    )
 
 
-def _notes(arch: Architecture, tool: str, known: Tool, fused: bool, options: dict[str, Any]) -> Iterator[Text]:
+def _notes(arch: Architecture, tool: str, flop_counter: Tool, fused: bool, options: dict[str, Any]) -> Iterator[Text]:
     unused = non_default_options(options, used=("batch", "seq", "image", "attention", "dtype"))
     yield from (ignored(name, f"{tool} counts a forward pass") for name in unused)
     if tool != "llm-flops" and not isinstance(arch.body, Network):
         how = "fused (SDPA, the default of transformers)" if fused else "eager"
         yield Message(
-            f"the count of {tool} {known.version} is for {how} attention; ", Option("attention"), " changes it"
+            f"the count of {tool} {flop_counter.version} is for {how} attention; ", Option("attention"), " changes it"
         )
-    if arch.model_type not in known.checked:
+    if arch.model_type not in flop_counter.checked:
         yield (
-            f"the rules of {tool} were checked on {', '.join(known.checked)}; for {arch.model_type} they are "
+            f"the rules of {tool} were checked on {', '.join(flop_counter.checked)}; for {arch.model_type} they are "
             "assumed to hold"
         )
 
@@ -133,11 +135,11 @@ def _activates(op: Operator) -> bool:
     return op.kind == "elementwise" and op.name.startswith("mlp.") and op.name.endswith("activation")
 
 
-def _layer_norms(seen: ForwardPass) -> Quantity | None:
+def _layer_norms(forward: ForwardPass) -> Quantity | None:
     """5 FLOPs per element, or 4 without gain and bias."""
-    if not isinstance(seen.arch.body, Network) and seen.arch.stack.norm.kind != "layernorm":
+    if not isinstance(forward.arch.body, Network) and forward.arch.stack.norm.kind != "layernorm":
         return None
-    return seen.sum(
+    return forward.sum(
         "layer norms: 5 per element, 4 without gain and bias",
         lambda op: elements(op) * (5 if op.parameters else 4),
         lambda op: op.kind == "norm" and not _is_batch_norm(op) and not op.name.endswith("_response"),
@@ -159,80 +161,82 @@ def _minus(quantity: Quantity | None, divisor: int = 1) -> Quantity | None:
 # --- The tools --------------------------------------------------------------------------------------
 
 
-def fvcore(seen: ForwardPass) -> Iterator[Quantity | None]:
+def fvcore(forward: ForwardPass) -> Iterator[Quantity | None]:
     """Multiply-adds, norms and average pooling are counted; fused attention and baddbmm are not."""
-    yield _minus(seen.sum("a multiply-add counts as one: half of ours", _matmul, lambda op: bool(op.matmul_flops)), 2)
-    if seen.fused:
-        yield _minus(seen.sum("attention in a fused call, which is not counted", _matmul, _core), 2)
-    elif seen.arch.model_type in BADDBMM:
-        scores = seen.sum(
+    yield _minus(
+        forward.sum("a multiply-add counts as one: half of ours", _matmul, lambda op: bool(op.matmul_flops)), 2
+    )
+    if forward.fused:
+        yield _minus(forward.sum("attention in a fused call, which is not counted", _matmul, _core), 2)
+    elif forward.arch.model_type in BADDBMM:
+        scores = forward.sum(
             "scores by torch.baddbmm, which is not counted", _matmul, lambda op: op.name.endswith("scores")
         )
         yield _minus(scores, 2)
-    yield _layer_norms(seen)
-    yield seen.sum("batch norms: 2 per element", lambda op: 2 * elements(op), _is_batch_norm)
-    if seen.arch.model_type in POOLED:
-        yield seen.sum("average pooling: 1 per element", elements, lambda op: op.name == "head.pool")
+    yield _layer_norms(forward)
+    yield forward.sum("batch norms: 2 per element", lambda op: 2 * elements(op), _is_batch_norm)
+    if forward.arch.model_type in POOLED:
+        yield forward.sum("average pooling: 1 per element", elements, lambda op: op.name == "head.pool")
 
 
-def deepspeed(seen: ForwardPass) -> Iterator[Quantity | None]:
+def deepspeed(forward: ForwardPass) -> Iterator[Quantity | None]:
     """2 per multiply-add, and 1 per element of torch.nn.functional calls; Tensor.baddbmm is not counted."""
-    if seen.arch.model_type in BADDBMM:
-        scores = seen.sum(
+    if forward.arch.model_type in BADDBMM:
+        scores = forward.sum(
             "scores by Tensor.baddbmm, which is not counted", _matmul, lambda op: op.name.endswith("scores")
         )
         yield _minus(scores)
-    yield from _functionals(seen)
+    yield from _functionals(forward)
 
 
-def calflops(seen: ForwardPass) -> Iterator[Quantity | None]:
+def calflops(forward: ForwardPass) -> Iterator[Quantity | None]:
     """Like DeepSpeed, from which its code derives, but without fused attention and torch.bmm."""
-    if seen.fused:
-        yield _minus(seen.sum("attention in a fused call, which is not counted", _matmul, _core))
-    elif seen.arch.model_type in BADDBMM:
-        yield _minus(seen.sum("attention by baddbmm and bmm, which is not counted", _matmul, _core))
-    yield from _functionals(seen)
+    if forward.fused:
+        yield _minus(forward.sum("attention in a fused call, which is not counted", _matmul, _core))
+    elif forward.arch.model_type in BADDBMM:
+        yield _minus(forward.sum("attention by baddbmm and bmm, which is not counted", _matmul, _core))
+    yield from _functionals(forward)
 
 
-def _functionals(seen: ForwardPass) -> Iterator[Quantity | None]:
+def _functionals(forward: ForwardPass) -> Iterator[Quantity | None]:
     """The terms of calflops and DeepSpeed apart from matrix multiplications."""
-    yield _layer_norms(seen)
-    if not seen.fused:
-        yield seen.sum("softmax: 1 per element", elements, lambda op: op.kind == "softmax")
-    yield seen.sum("router softmax: 1 per element", elements, lambda op: op.kind == "routing")
-    if seen.arch.facts["activation"].value in FUNCTIONAL_ACTIVATIONS:
+    yield _layer_norms(forward)
+    if not forward.fused:
+        yield forward.sum("softmax: 1 per element", elements, lambda op: op.kind == "softmax")
+    yield forward.sum("router softmax: 1 per element", elements, lambda op: op.kind == "routing")
+    if forward.arch.facts["activation"].value in FUNCTIONAL_ACTIVATIONS:
 
         def width(op: Operator) -> Number:
             return op.writes[0].elements(op.sizes)
 
-        yield seen.sum("activations: 1 per element", width, _activates)
-    yield seen.sum("convolution bias: 1 per element", lambda op: op.vector_flops, lambda op: op.kind == "conv")
-    if seen.arch.model_type in CONV1D:
+        yield forward.sum("activations: 1 per element", width, _activates)
+    yield forward.sum("convolution bias: 1 per element", lambda op: op.vector_flops, lambda op: op.kind == "conv")
+    if forward.arch.model_type in CONV1D:
 
         def bias(op: Operator) -> Number:
             return op.lines[0].terms[0].elements(op.sizes)
 
-        yield seen.sum(
+        yield forward.sum(
             "addmm bias: 1 per element of the bias", bias, lambda op: op.kind == "gemm" and bool(op.lines[0].terms)
         )
 
 
-def llm_flops(seen: ForwardPass) -> Iterator[Quantity | None]:
+def llm_flops(forward: ForwardPass) -> Iterator[Quantity | None]:
     """A closed formula from the config: no head for encoders, and constants for vector operations."""
-    if not seen.arch.causal:
-        yield _minus(seen.sum("no head for encoders", _matmul, lambda op: op.group == "head"))
-    yield seen.sum("softmax: 5 per score", lambda op: 5 * elements(op), lambda op: op.kind == "softmax")
-    yield seen.sum(
+    if not forward.arch.causal:
+        yield _minus(forward.sum("no head for encoders", _matmul, lambda op: op.group == "head"))
+    yield forward.sum("softmax: 5 per score", lambda op: 5 * elements(op), lambda op: op.kind == "softmax")
+    yield forward.sum(
         "rotary embedding: 6 per element of queries and keys",
         lambda op: 6 * sum(tensor.elements(op.sizes) for tensor in op.writes),
         lambda op: op.name.endswith("rotary"),
     )
-    gated = seen.arch.facts["gated"].value
+    gated = forward.arch.facts["gated"].value
     each = 8 if gated else 2
-    yield seen.sum(f"activations: {each} per element", lambda op: each * op.writes[0].elements(op.sizes), _activates)
-    norm = {"layernorm": 6, "rmsnorm": 4}[seen.arch.stack.norm.kind]
-    yield seen.sum(f"norms: {norm} per element", lambda op: norm * elements(op), lambda op: op.group == "norm")
-    yield seen.sum("learned positions: 1 per element", elements, lambda op: op.name == "embedding.add_position")
+    yield forward.sum(f"activations: {each} per element", lambda op: each * op.writes[0].elements(op.sizes), _activates)
+    norm = {"layernorm": 6, "rmsnorm": 4}[forward.arch.stack.norm.kind]
+    yield forward.sum(f"norms: {norm} per element", lambda op: norm * elements(op), lambda op: op.group == "norm")
+    yield forward.sum("learned positions: 1 per element", elements, lambda op: op.name == "embedding.add_position")
 
 
 TOOLS: dict[str, Tool] = {

@@ -12,29 +12,29 @@ from roofmodel.report import formula
 from roofmodel.report.document import Document, Form, Heading, Paragraph, TextTable
 
 
-def document(found: Reconciliation) -> Document:
+def document(reconciliation: Reconciliation) -> Document:
     """Our matmul FLOPs, the terms of the difference, and the tool's count."""
-    tool, explanation = TOOLS[found.tool], found.explanation
-    ours = found.ours._replace(name=f"ours: {found.ours.name}")
-    theirs = found.theirs._replace(name=f"{found.tool}: {tool.figure}")
-    quantities = (ours, *found.terms, theirs)
+    tool, explanation = TOOLS[reconciliation.tool], reconciliation.explanation
+    ours = reconciliation.ours._replace(name=f"ours: {reconciliation.ours.name}")
+    theirs = reconciliation.theirs._replace(name=f"{reconciliation.tool}: {tool.figure}")
+    quantities = (ours, *reconciliation.terms, theirs)
     return Document(
         [
-            Heading(f"{explanation.name}: the FLOP count of {found.tool}, derived from ours", 1),
-            Paragraph(f"The rules of {found.tool} {tool.version} for one forward pass."),
+            Heading(f"{explanation.name}: the FLOP count of {reconciliation.tool}, derived from ours", 1),
+            Paragraph(f"The rules of {reconciliation.tool} {tool.version} for one forward pass."),
             symbols(explanation, quantities),
             TextTable(("term", "formula", "|value"), [_row(quantity, explanation) for quantity in quantities]),
         ],
         {
             "schema": "roofmodel.reconcile/1",
             "name": explanation.name,
-            "tool": found.tool,
+            "tool": reconciliation.tool,
             "version": tool.version,
             "ours": describe_quantity(ours),
-            "terms": [describe_quantity(term) for term in found.terms],
+            "terms": [describe_quantity(term) for term in reconciliation.terms],
             "theirs": describe_quantity(theirs),
         },
-        found.notes,
+        reconciliation.notes,
     )
 
 

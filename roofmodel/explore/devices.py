@@ -112,10 +112,10 @@ def _sets(device: Device, keys: Sequence[str], sets: UniqueRecords, stored: Sequ
     A link of a collective has one set.
     """
     kind, implementation, *link_names = keys
-    known = getattr(device.calibration, kind)
+    fitted_sets = getattr(device.calibration, kind)
 
     def index(wanted: str) -> int | None:
-        fitted = choose_set(known, kernels_of(device, kind, implementation, wanted), wanted)
+        fitted = choose_set(fitted_sets, kernels_of(device, kind, implementation, wanted), wanted)
         if fitted is None:
             return None
         values = fitted.timing._asdict() | {"low": fitted.fit.low, "high": fitted.fit.high}

@@ -24,7 +24,7 @@ let pinned = false; // set by a click or Enter: the pointer no longer changes `s
 const bytesOf = (op) => Number(op.bytes_read) + Number(op.bytes_written);
 const flopsOf = (op) => Number(op.matmul_flops) + Number(op.vector_flops);
 const fullName = (op) => (op.label.includes(op.of) ? op.label : `${op.of}: ${op.label}`);
-const sum = (numbers) => numbers.reduce((total, one) => total + one, 0);
+const sum = (numbers) => numbers.reduce((total, number) => total + number, 0);
 
 function draw() {
   const { sheet, selected } = current();
@@ -116,7 +116,7 @@ function drawFigures({ totals, memory }) {
 // --- The roofline ----------------------------------------------------------------------------------------------------
 
 // axis limits as powers of ten; the same for all settings, so that changes of settings are visible
-const peaks = data.devices.flatMap((one) => Object.values(one.pipes)).map((pipes) => Number(pipes.matmul));
+const peaks = data.devices.flatMap((entry) => Object.values(entry.pipes)).map((pipes) => Number(pipes.matmul));
 const plane = { left: -2, right: 4.7, bottom: 9, top: Math.log10(Math.max(...peaks)) + 0.55 };
 const marks = new Map(); // SVG elements by operator, reused so that marks move to their new positions
 let places = []; // positions of marks in pixels
@@ -280,7 +280,7 @@ function drawMarkNames({ box, letter }, largest) {
       const x = place.x + across, y = center(place) + down;
       const textBox = { left: x - shift, right: x - shift + width, top: y - letter, bottom: y + 0.25 * letter };
       const inside = textBox.left > 0 && textBox.right < box.right && textBox.bottom < box.bottom;
-      if (inside && occupied.every((one) => disjoint(one, textBox))) {
+      if (inside && occupied.every((other) => disjoint(other, textBox))) {
         occupied.push(textBox);
         for (const [key, value] of Object.entries({ x, y, "text-anchor": anchor })) name.setAttribute(key, value);
         isPlaced = true;
@@ -423,7 +423,7 @@ function formula(op) {
   const { letters, numbers } = gemmFlops(op), pipes = device().pipes[input(`format|${op.compute_role}`)];
   const bytes = si(bytesOf(op), "B"), matmul = si(op.matmul_flops, "FLOP"), vector = si(op.vector_flops, "FLOP");
   const line = (name, ...content) => html("div", { class: "line" },
-    html("span", { class: "name" }, name), ...content.map((one) => html("div", {}, ...[one].flat())));
+    html("span", { class: "name" }, name), ...content.map((part) => html("div", {}, ...[part].flat())));
   const ceilings = [
     [op.memory_seconds, `${bytes} ÷ ${si(device().bandwidth, "B/s", 4)}`],
     [op.matmul_seconds, `${matmul} ÷ ${si(pipes.matmul, "FLOP/s", 4)}`],
@@ -450,7 +450,7 @@ function formula(op) {
       + `× ${grouped(op.count)} = ${seconds(op.all_expected_seconds)}`),
     line("axes", ...[...sizes].map(([letter, size]) => [
       html("code", {}, letter), ` = ${sizeText(size)}: ${op.meanings[letter] ?? data.axes[letter]}`])),
-  ].filter((one) => one !== null);
+  ].filter((part) => part !== null);
 }
 
 /** The rate at which a GPU sends in a collective. */

@@ -115,10 +115,10 @@ class Sheet {
   /** Data with every formula in it replaced by its value. */
   fill(value) {
     if (value === null || typeof value !== "object") return value;
-    if (Array.isArray(value)) return value.map((one) => this.fill(one));
+    if (Array.isArray(value)) return value.map((item) => this.fill(item));
     if ("$" in value) return plain(this.get(value.$));
     if ("if" in value) return this.fill(this.pick(value));
-    return Object.fromEntries(Object.entries(value).map(([key, one]) => [key, this.fill(one)]));
+    return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, this.fill(item)]));
   }
 }
 

@@ -10,8 +10,8 @@ const NO_LINK = { bandwidth: Infinity, joins: 0, beyond: Infinity }; // a missin
 const messages = [];
 let state = {};
 
-const model = () => data.models.find((one) => one.name === state.model);
-const device = () => data.devices.find((one) => one.id === state.hw);
+const model = () => data.models.find((entry) => entry.name === state.model);
+const device = () => data.devices.find((entry) => entry.id === state.hw);
 const phase = () => model().phases[state.phase];
 const gpus = () => state.tp * state.dp;
 /** The number of GPUs that communicate, as in counting/workload.py. */
@@ -32,8 +32,8 @@ function formats(role) {
 }
 
 function options(key) {
-  if (key === "model") return data.models.map((one) => one.name);
-  if (key === "hw") return data.devices.map((one) => one.id);
+  if (key === "model") return data.models.map((entry) => entry.name);
+  if (key === "hw") return data.devices.map((entry) => entry.id);
   if (VARIANT.includes(key)) return variantValues(VARIANT.indexOf(key));
   if (key === "optimizer") return state.phase === "train" ? data.optimizers : [];
   if (key === "logits") return phase().logits === null ? [] : ["last", "all"];
@@ -62,10 +62,10 @@ function defaultValue(key) {
 
 /** The format of weights or KV cache in the model's checkpoint; "" (that of dtype) if it is not quantized. */
 function checkpointFormat(role, { model: name, phase: pass, dtype }) {
-  const found = data.models.find((one) => one.name === name);
+  const entry = data.models.find((each) => each.name === name);
   const isNarrow = role === "kv" && data.formats[dtype]?.bits < 16;
-  const stated = isNarrow ? found?.kv_with_narrow_dtype : found?.checkpoint_formats[role];
-  return pass === "train" ? "" : stated ?? "";
+  const format = isNarrow ? entry?.kv_with_narrow_dtype : entry?.checkpoint_formats[role];
+  return pass === "train" ? "" : format ?? "";
 }
 
 /** The values that a model allows, if it does not allow all. */
@@ -91,10 +91,10 @@ function violation(key, text) {
 /** The model or device with this name, short name or alias, in any case; other values unchanged. */
 function canonicalName(key, name) {
   const all = { model: data.models, hw: data.devices }[key], wanted = String(name).toLowerCase();
-  const own = (one) => (key === "model" ? one.name : one.id);
-  const found = all?.find((one) => own(one) === name)
-    ?? all?.find((one) => [own(one), ...one.aliases].some((each) => each.toLowerCase() === wanted));
-  return found === undefined ? name : own(found);
+  const own = (entry) => (key === "model" ? entry.name : entry.id);
+  const match = all?.find((entry) => own(entry) === name)
+    ?? all?.find((entry) => [own(entry), ...entry.aliases].some((each) => each.toLowerCase() === wanted));
+  return match === undefined ? name : own(match);
 }
 
 /** Applies settings; replaces invalid ones by their defaults, with a message. */

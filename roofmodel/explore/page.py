@@ -71,13 +71,13 @@ def html(
 
 
 def _unique(plural: str, items: Sequence[Item], name: Callable[[Item], str]) -> list[Item]:
-    found: dict[str, Item] = {}
+    by_name: dict[str, Item] = {}
     for item in items:
-        if found.setdefault(name(item), item) != item:
+        if by_name.setdefault(name(item), item) != item:
             raise WorkloadError(
                 f"two {plural} that differ are called {shorten(name(item))}; give one of them another name"
             )
-    return list(found.values())
+    return list(by_name.values())
 
 
 def _compressed(text: str) -> str:
@@ -114,8 +114,8 @@ def data(
 
 def _mean_formats(archs: Sequence[Architecture]) -> list[Format]:
     """The weight formats of quantized checkpoints that have no name, such as 4.5bit."""
-    stated = dict.fromkeys(arch.quantization.weights for arch in archs if arch.quantization)
-    return [number_format(name) for name in stated if name and name not in FORMATS]
+    format_names = dict.fromkeys(arch.quantization.weights for arch in archs if arch.quantization)
+    return [number_format(name) for name in format_names if name and name not in FORMATS]
 
 
 def _model(

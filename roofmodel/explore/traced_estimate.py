@@ -103,23 +103,23 @@ def explore(
     Raises WorkloadError if a variant has too many cases.
     """
     gpus, every = traced_gpus(arch, trace), list(variants(arch))
-    found = {}
+    estimates = {}
     for done, variant in enumerate(every):
         progress(arch.name, done, len(every))
-        found[variant] = _traced(arch, variant, gpus, trace, document_of)
+        estimates[variant] = _traced(arch, variant, gpus, trace, document_of)
     progress(arch.name, len(every), len(every))
-    return found
+    return estimates
 
 
 def variants(arch: Architecture) -> Iterator[Variant]:
     """The variants of a model; only the first of several with the same operators."""
     for phase in (phase for phase in phases_of(arch) if phase not in UNTRACED_PHASES):
-        seen = list[Any]()
+        operator_lists = list[Any]()
         for ways in product(*(DECLARED[option].choices for option in Variant._fields[1:])):
             variant = Variant(phase, *ways)
             (step,) = workload(arch, **variant._asdict())[0].steps()
-            if (operators := phases.operators(arch, step)) not in seen:
-                seen.append(operators)
+            if (operators := phases.operators(arch, step)) not in operator_lists:
+                operator_lists.append(operators)
                 yield variant
 
 
@@ -147,7 +147,7 @@ def _traced(
         first, *others = (traced_engine(name) for name in engines(arch, variant.phase))
         estimate = phase_estimate(arch, device, step, first)
         needed = phases.phase_memory(arch, step, phases.weight_bytes(arch, step), [estimate.operators])
-        estimates = {first.id: estimate, **{one.id: timed(estimate, Timing(device, one)) for one in others}}
+        estimates = {first.id: estimate, **{engine.id: timed(estimate, Timing(device, engine)) for engine in others}}
         updates = dict[str, Cases[Placed]]()
         if variant.phase == "train":
             parameters = phases.training_step(arch, step).parameters
@@ -304,7 +304,7 @@ def traced_widths(trace: Trace, work: Workload) -> Widths:
 
 def min_bits(phase: Phase) -> int:
     """The smallest width of the formats of a phase."""
-    return MIN_TRAINING_BITS if phase == "train" else min(one.bits for one in FORMATS.values())
+    return MIN_TRAINING_BITS if phase == "train" else min(form.bits for form in FORMATS.values())
 
 
 class _TracedLink(Link):

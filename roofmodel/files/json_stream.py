@@ -56,20 +56,20 @@ class JSONText:
 
     def take(self, expected: str) -> str:
         """The next character that is no blank. Raises JSONDamage if it is not one of the expected ones."""
-        found = self.peek()
-        if not found or found not in expected:
+        character = self.peek()
+        if not character or character not in expected:
             raise self._damage(f"expected {' or '.join(expected) or 'the end'}", self._place)
         self._place += 1
-        return found
+        return character
 
     def value(self) -> Any:
         """The next value, whose first character `peek` has found. Raises JSONDamage and InvalidNumber."""
         while True:
             try:
-                found, end = self._scan(self._text, self._place)
+                element, end = self._scan(self._text, self._place)
                 if end < len(self._text) - _EXPONENT or self._ended:
                     self._place = end
-                    return found
+                    return element
             except json.JSONDecodeError as error:
                 self._check_cut(error.msg, error.pos)
             except (ValueError, ArithmeticError, RecursionError):
@@ -99,14 +99,14 @@ class JSONText:
 
     def _more(self) -> bool:
         """Read on; False at the end."""
-        passed, left = self._text[: self._place], len(self._text) - self._place
-        if left > MAX_VALUE:
+        passed, rest = self._text[: self._place], len(self._text) - self._place
+        if rest > MAX_VALUE:
             raise self._damage(f"a value of more than {MAX_VALUE >> 20} MiB", self._place)
         if breaks := passed.count("\n"):
             self._lines += breaks
             self._line_start = self._characters + passed.rindex("\n") + 1
         self._characters += len(passed)
-        blocks = [self._file.read(BLOCK) for _ in range(1 + left // BLOCK)]
+        blocks = [self._file.read(BLOCK) for _ in range(1 + rest // BLOCK)]
         self._ended = not blocks[0]
         text = "".join(self._decoder.decode(block) for block in blocks)
         if self._ended:

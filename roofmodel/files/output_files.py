@@ -21,9 +21,9 @@ def check(path: str, suffixes: Iterable[str]) -> Path:
     """
     target, suffixes = expand(path), list(suffixes)
     if form(target, suffixes) is None:
-        known = ", ".join(f".{s}" for s in suffixes)
-        what = f"unknown suffix {target.suffix!r}" if target.suffix else "has no suffix, which selects the format"
-        raise OutputError(f"{path or repr(path)}: {what}; known: {known}")
+        known_suffixes = ", ".join(f".{s}" for s in suffixes)
+        problem = f"unknown suffix {target.suffix!r}" if target.suffix else "has no suffix, which selects the format"
+        raise OutputError(f"{path or repr(path)}: {problem}; known: {known_suffixes}")
     if not os.path.isdir(target.parent):
         raise OutputError(f"{path}: folder {str(target.parent)!r} does not exist; create it first")
     if os.path.isdir(target):

@@ -75,8 +75,10 @@ class YamlValue(NamedTuple):
     def error(self, *message: Text) -> RoofError:
         return self.kind(f"{self.file}:{self.line}: ", *message)
 
-    def mapping(self, known: Collection[str] | None = None, required: Collection[str] = ()) -> dict[str, YamlValue]:
-        """The entries of a mapping by key. `known` None accepts any key."""
+    def mapping(
+        self, known_keys: Collection[str] | None = None, required: Collection[str] = ()
+    ) -> dict[str, YamlValue]:
+        """The entries of a mapping by key. `known_keys` None accepts any key."""
         if not isinstance(self.node, yaml.MappingNode):
             raise self.error(f"{self.path or 'the file'} must be a mapping of keys to values")
         entries: dict[str, YamlValue] = {}
@@ -84,8 +86,8 @@ class YamlValue(NamedTuple):
             if not isinstance(key_node, yaml.ScalarNode):
                 raise self._replace(node=key_node).error("a key must be text, not a list or a mapping")
             key = str(key_node.value)
-            if known is not None and key not in known:
-                hint = suggest(key, known) or f"; known here: {', '.join(known)}"
+            if known_keys is not None and key not in known_keys:
+                hint = suggest(key, known_keys) or f"; known here: {', '.join(known_keys)}"
                 raise self._replace(node=key_node).error(f"unknown key {key!r}{hint}")
             if key in entries:
                 problem = f"duplicate key {key!r}; line {entries[key].line} has it already"

@@ -63,16 +63,16 @@ def _numbers(digits: str) -> Iterator[Fraction]:
     if dots and commas:  # the last one is the decimal separator
         decimal = "." if digits.rindex(".") > digits.rindex(",") else ","
         other = "," if decimal == "." else "."
-        whole, _, rest = digits.partition(decimal)
-        if digits.count(decimal) == 1 and _is_grouped(whole, other):
-            yield Fraction(f"{whole.replace(other, '')}.{rest or 0}")
+        integer_part, _, rest = digits.partition(decimal)
+        if digits.count(decimal) == 1 and _is_grouped(integer_part, other):
+            yield Fraction(f"{integer_part.replace(other, '')}.{rest or 0}")
         return
     for separator, count in ((",", commas), (".", dots)):
         if count and (separator == "," or count > 1) and _is_grouped(digits, separator):
             yield Fraction(digits.replace(separator, ""))
     if dots + commas <= 1 and re.fullmatch(r"[0-9]+[.,]?[0-9]*|[.,][0-9]+", digits):
-        whole, _, rest = digits.replace(",", ".").partition(".")
-        yield Fraction(f"{whole or 0}.{rest or 0}")
+        integer_part, _, rest = digits.replace(",", ".").partition(".")
+        yield Fraction(f"{integer_part or 0}.{rest or 0}")
 
 
 def _is_grouped(digits: str, separator: str) -> bool:
@@ -80,27 +80,27 @@ def _is_grouped(digits: str, separator: str) -> bool:
     return re.fullmatch(rf"[1-9][0-9]{{0,2}}(?:{re.escape(separator)}[0-9]{{3}})+", digits) is not None
 
 
-def _scale(written: str, asked: AnswerUnit) -> int | Fraction | None:
+def _scale(written: str, unit: AnswerUnit) -> int | Fraction | None:
     """The size of a written unit in the base unit of the question; None for a unit of another kind."""
     text = re.sub(r"\s*(?:/|\bper\b)\s*", "/", written.strip().rstrip("."))
     text = re.sub(r"/(?:s|sec|second)s?\Z", "/s", text, flags=re.IGNORECASE)
     if not text:
-        return asked.factor
-    if asked.base == "%":
+        return unit.factor
+    if unit.base == "%":
         return Fraction(1, 100) if text.lower() in ("%", "percent", "per cent", "pct") else None
-    if asked.base == "s":
+    if unit.base == "s":
         match = re.fullmatch(r"([mμµunp]?)(?:s|secs?|seconds?)", text)
         long = re.fullmatch(r"(milli|micro|nano)(?:s|secs?|seconds?)", text, re.IGNORECASE)
         prefix = match[1] if match else long[1][0].lower() if long else None
         if long and long[1].lower() == "micro":
             prefix = "u"
         return None if prefix is None else SMALL_PREFIXES.get(prefix, 1)
-    if asked.base not in BASES:
-        return asked.factor if _count_word(text) == _count_word(asked.base) else None
-    name = _BASE_NAMES[asked.base].fullmatch(text)
+    if unit.base not in BASES:
+        return unit.factor if _count_word(text) == _count_word(unit.base) else None
+    name = _BASE_NAMES[unit.base].fullmatch(text)
     if name is None:
         return None
-    prefixes = BASES[asked.base]
+    prefixes = BASES[unit.base]
     prefix = next(filter(None, name.groups()), "")
     prefix = prefix[:1].upper() + prefix[1:]
     return prefixes.get("k" if prefix == "K" else prefix)

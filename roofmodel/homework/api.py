@@ -58,8 +58,10 @@ def check_homework(
     from roofmodel.homework.document import report
     from roofmodel.homework.homework import check
 
-    given = answers if isinstance(answers, Mapping) else arguments.path("answers", answers)
-    return Derivation(report(check(given, student, None if sheet is None else arguments.path("sheet", sheet), seed)))
+    answer_source = answers if isinstance(answers, Mapping) else arguments.path("answers", answers)
+    return Derivation(
+        report(check(answer_source, student, None if sheet is None else arguments.path("sheet", sheet), seed))
+    )
 
 
 @checked

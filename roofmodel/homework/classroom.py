@@ -166,15 +166,15 @@ def write_class(roster: PathLike, folder: PathLike, sheet: PathLike, seed: str, 
                 f"{target / each.file}: is a sheet with answers; give another folder, or ", Option("force"),
                 " to replace it",
             )  # fmt: skip
-    found = WrittenClass(source.name, target, key, tuple(sheets))
+    written_class = WrittenClass(source.name, target, key, tuple(sheets))
     try:
         target.mkdir(exist_ok=True)
-        _write_private(key, _key(found, source, students.columns, secret))
+        _write_private(key, _key(written_class, source, students.columns, secret))
         for each in sheets:
             (target / each.file).write_text(document(each.sheet).render(FORMS[form]) + "\n", encoding="utf-8")
     except OSError as error:
         raise OutputError(f"{error.filename or target}: cannot be written ({error.strerror})") from None
-    return found
+    return written_class
 
 
 def _check_key_replaced(key: Path, name: str, seed: str) -> None:
@@ -194,12 +194,12 @@ def _check_key_replaced(key: Path, name: str, seed: str) -> None:
         )  # fmt: skip
 
 
-def _file_name(student: str, taken: Mapping[str, str]) -> str:
+def _file_name(student: str, file_names: Mapping[str, str]) -> str:
     """A name that any file system accepts, and that no other student has, also where case does not count."""
     stem = re.sub(r"[^\w.@+-]+", "_", student).strip("._") or "student"
     stem = f"{stem}_" if stem.casefold() == "key" else stem
     name, number = stem, 2
-    while name.casefold() in taken:
+    while name.casefold() in file_names:
         name, number = f"{stem}-{number}", number + 1
     return name
 
@@ -210,13 +210,20 @@ def _write_private(path: Path, text: str) -> None:
         file.write(text)
 
 
-def _key(found: WrittenClass, source: SheetSource, columns: Sequence[str], seed: str) -> str:
+def _key(written_class: WrittenClass, source: SheetSource, columns: Sequence[str], seed: str) -> str:
     students = [
         {"row": dict(row), "file": file, "made": sheet.fingerprint, "answers": answers_in_unit(sheet)}
-        for sheet, row, file in found.sheets
+        for sheet, row, file in written_class.sheets
     ]
     own = {"problems": source.text} if source.text else {}
-    data = {"schema": SCHEMA, "sheet": found.name, "seed": seed, "columns": list(columns), **own, "students": students}
+    data = {
+        "schema": SCHEMA,
+        "sheet": written_class.name,
+        "seed": seed,
+        "columns": list(columns),
+        **own,
+        "students": students,
+    }
     return json.dumps(data, indent=1, ensure_ascii=False) + "\n"
 
 
@@ -239,7 +246,7 @@ def grade_class(folder: PathLike, key: PathLike, partial: float = 0) -> ClassGra
     """
     if not isinstance(partial, int | float) or not 0 <= partial <= 1:
         raise WorkloadError(Option("partial"), f" is {shorten(partial)}; it must be a fraction from 0 to 1")
-    found = _read_key(os.fspath(key))
+    class_key = _read_key(os.fspath(key))
     root = expand(folder)
     if not root.is_dir():
         raise AnswerError(f"{os.fspath(folder)}: no such folder; give the folder with the answers")
@@ -250,25 +257,27 @@ def grade_class(folder: PathLike, key: PathLike, partial: float = 0) -> ClassGra
     warnings: list[str] = []
     answers: dict[str, list[tuple[Path, GradedSheet | None]]] = {}
     for path in files:
-        student, result, problem = _graded_file(path, found)
+        student, result, problem = _graded_file(path, class_key)
         if problem:
             warnings.append(f"{problem}; not graded")
         if student is not None:
             answers.setdefault(student, []).append((path, result))
     students = []
-    for each in found.sheets:
-        given = answers.get(each.sheet.student, [])
-        if len(given) > 1:
-            names = ", ".join(str(path.relative_to(root)) for path, _ in given)
-            warnings.append(f"{len(given)} files have answers of student {each.sheet.student!r}: {names}; not graded")
-        students.append(_student_grade(each, given, root, partial))
+    for each in class_key.sheets:
+        submissions = answers.get(each.sheet.student, [])
+        if len(submissions) > 1:
+            names = ", ".join(str(path.relative_to(root)) for path, _ in submissions)
+            warnings.append(
+                f"{len(submissions)} files have answers of student {each.sheet.student!r}: {names}; not graded"
+            )
+        students.append(_student_grade(each, submissions, root, partial))
     if missing := [each.row["student"] for each in students if each.file is None]:
         warnings.append(f"no answers from: {', '.join(missing)}")
-    problems = found.sheets[0].sheet.problems
+    problems = class_key.sheets[0].sheet.problems
     most = {f"{p.id}.{question.id}": question.points for p in problems for question in p.questions}
     questions = tuple(_question_grades(most, students))
     return ClassGrades(
-        found.source.name, found.columns, sum(most.values()), tuple(students), questions, tuple(warnings)
+        class_key.source.name, class_key.columns, sum(most.values()), tuple(students), questions, tuple(warnings)
     )
 
 
@@ -328,14 +337,14 @@ def _states(text: str, student: str) -> bool:
 
 
 def _student_grade(
-    each: WrittenSheet, given: Sequence[tuple[Path, GradedSheet | None]], root: Path, partial: float
+    each: WrittenSheet, submissions: Sequence[tuple[Path, GradedSheet | None]], root: Path, partial: float
 ) -> StudentGrade:
     blank = {f"{p.id}.{question.id}": None for p in each.sheet.problems for question in p.questions}
-    if not given:
+    if not submissions:
         return StudentGrade(each.row, None, None, blank, 0)
-    path, answers = given[0]
+    path, answers = submissions[0]
     file = str(path.relative_to(root))
-    if len(given) > 1 or answers is None:
+    if len(submissions) > 1 or answers is None:
         return StudentGrade(each.row, file, None, blank, None)
     points = answers.points(partial)
     return StudentGrade(each.row, file, answers, points, sum(points.values()))
@@ -344,11 +353,11 @@ def _student_grade(
 def _question_grades(most: Mapping[str, float], students: Sequence[StudentGrade]) -> Iterator[QuestionGrade]:
     answers: dict[str, list[Graded]] = {question: [] for question in most}
     for student in students:
-        for problem, found in student.answers.problems if student.answers else ():
-            for each in found:
+        for problem, graded_answers in student.answers.problems if student.answers else ():
+            for each in graded_answers:
                 answers[f"{problem.id}.{each.question.id}"].append(each)
-    for question, given in answers.items():
-        hints = Counter(each.hint for each in given if each.hint and each.explained)
+    for question, grades in answers.items():
+        hints = Counter(each.hint for each in grades if each.hint and each.explained)
         hint, count = hints.most_common(1)[0] if hints else (None, 0)
-        answered = sum(each.answer is not None for each in given)
-        yield QuestionGrade(question, most[question], sum(each.right for each in given), answered, hint, count)
+        answered = sum(each.answer is not None for each in grades)
+        yield QuestionGrade(question, most[question], sum(each.right for each in grades), answered, hint, count)

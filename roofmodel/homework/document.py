@@ -143,20 +143,20 @@ def answers_in_unit(sheet: Sheet) -> dict[str, dict[str, float | str]]:
 
 
 def _question(question: Question, key: bool) -> dict[str, Any]:
-    asked = {"id": question.id, "text": question.text, "unit": question.unit, "tolerance": question.tolerance}
+    fields = {"id": question.id, "text": question.text, "unit": question.unit, "tolerance": question.tolerance}
     if not key:
-        return asked
+        return fields
     value = question.value if isinstance(question.value, str) else question.in_unit(question.value)
     values = {name: _number(each) for name, each in question.values.items()}
-    return {**asked, "answer": value, "formula": question.formula, "values": values}
+    return {**fields, "answer": value, "formula": question.formula, "values": values}
 
 
 # --- A check ----------------------------------------------------------------------------------------
 
 
-def report(found: GradedSheet) -> Document:
+def report(graded_sheet: GradedSheet) -> Document:
     """The graded answers and the hints for wrong ones, without the right answers."""
-    graded, right = found.graded, sum(each.right for each in found.graded)
+    graded, right = graded_sheet.graded, sum(each.right for each in graded_sheet.graded)
     rows = [
         (
             f"{problem.id}.{each.question.id}",
@@ -164,27 +164,27 @@ def report(found: GradedSheet) -> Document:
             each.question.unit,
             _verdict(each),
         )
-        for problem, answers in found.problems
+        for problem, answers in graded_sheet.problems
         for each in answers
     ]
     hints: list[Block] = [
         Paragraph(f"{problem.id}.{each.question.id}: {each.hint}")
-        for problem, answers in found.problems
+        for problem, answers in graded_sheet.problems
         for each in answers
         if each.hint
     ]
     return Document(
         [
-            Heading(f"{found.sheet.name}, {found.sheet.student}: {right} of {len(graded)} right", 1),
+            Heading(f"{graded_sheet.sheet.name}, {graded_sheet.sheet.student}: {right} of {len(graded)} right", 1),
             TextTable(("question", "|answer", "unit", "result"), rows),
             *([Heading("Hints")] if hints else []),
             *hints,
         ],
         {
             "schema": "roofmodel.homework-check/1",
-            "sheet": found.sheet.name,
-            "student": found.sheet.student,
-            "score": found.score,
+            "sheet": graded_sheet.sheet.name,
+            "student": graded_sheet.sheet.student,
+            "score": graded_sheet.score,
             "right": right,
             "asked": len(graded),
             "problems": [
@@ -203,7 +203,7 @@ def report(found: GradedSheet) -> Document:
                         for each in answers
                     ],
                 }
-                for problem, answers in found.problems
+                for problem, answers in graded_sheet.problems
             ],
         },
     )

@@ -147,9 +147,9 @@ def exact(value: float) -> int | Fraction:
     return number.numerator if number.denominator == 1 else number
 
 
-def _known(value: Any, device: str, what: str) -> Any:
+def _known(value: Any, device: str, quantity: str) -> Any:
     if value is None:
-        raise ValueError(f"{device} has no {what}")
+        raise ValueError(f"{device} has no {quantity}")
     return value
 
 

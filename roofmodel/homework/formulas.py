@@ -36,14 +36,14 @@ _COMPARED: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
 def evaluate(formula: str, values: Mapping[str, Value], functions: Functions = SYMPY) -> Value:
     """The value of a formula. Raises ValueError, which quotes the invalid part."""
     try:
-        found: Value = _whole(_value(_parsed(formula), values, functions))
+        value: Value = _whole(_value(_parsed(formula), values, functions))
     except ZeroDivisionError:
         raise ValueError(f"{formula!r} divides by zero") from None
     except (TypeError, OverflowError, RecursionError):
         raise ValueError(f"{formula!r} has no value") from None
-    if isinstance(found, complex):
+    if isinstance(value, complex):
         raise ValueError(f"{formula!r} has no real value")
-    return found
+    return value
 
 
 def names(formula: str) -> set[str]:

@@ -41,10 +41,10 @@ class ProblemSet(NamedTuple):
 @cache
 def packaged() -> ProblemSet:
     """The problems that come with roofmodel."""
-    found = ProblemSet({}, {}, {}, ())
+    problem_set = ProblemSet({}, {}, {}, ())
     for path in sorted(FOLDER.glob("*.yaml")):
-        found = _extended(found, read_yaml(path, AnswerError, "homework problems"))
-    return found
+        problem_set = _extended(problem_set, read_yaml(path, AnswerError, "homework problems"))
+    return problem_set
 
 
 def read_problems(path: Path) -> tuple[ProblemSet, str]:
@@ -61,7 +61,7 @@ def parsed_problems(text: str, name: str) -> ProblemSet:
     return _extended(packaged(), parse_yaml(text, name, AnswerError, "homework problems"))
 
 
-def _extended(known: ProblemSet, root: YamlValue) -> ProblemSet:
+def _extended(problem_set: ProblemSet, root: YamlValue) -> ProblemSet:
     entries = root.mapping(("problems", "symbols", "mistakes", "sheet"), required=("problems",))
     own = entries["problems"].mapping()
     shared = {name: entry.text() for name, entry in _entries(entries, "symbols").items()}
@@ -69,7 +69,7 @@ def _extended(known: ProblemSet, root: YamlValue) -> ProblemSet:
     for id, problem in own.items():
         parts = problem.mapping(PROBLEM, required=("title", "given", "questions"))
         symbols[id] = {**shared, **{name: entry.text() for name, entry in _entries(parts, "symbols").items()}}
-    every = {**known.problems, **own}
+    every = {**problem_set.problems, **own}
     order = tuple(own)
     if "sheet" in entries:
         chosen = entries["sheet"].items()
@@ -77,8 +77,8 @@ def _extended(known: ProblemSet, root: YamlValue) -> ProblemSet:
             if each.text() not in every:
                 raise each.error(f"unknown problem {shorten(each.text())}{choices(each.text(), every)}")
         order = tuple(dict.fromkeys(each.text() for each in chosen))
-    mistakes = {**known.mistakes, **_entries(entries, "mistakes")}
-    return ProblemSet(every, {**known.symbols, **symbols}, mistakes, order)
+    mistakes = {**problem_set.mistakes, **_entries(entries, "mistakes")}
+    return ProblemSet(every, {**problem_set.symbols, **symbols}, mistakes, order)
 
 
 def _entries(parts: Mapping[str, YamlValue], key: str) -> dict[str, YamlValue]:
@@ -154,13 +154,13 @@ class _Generator:
     def _mistakes(self, entry: YamlValue) -> Iterator[Mistake]:
         """Each is a formula and its hint, or the name of mistakes that problems share."""
         for each in entry.items():
-            named = each
+            hints = each
             if not each.is_mapping:
                 if each.text() not in self.source.mistakes:
-                    known = choices(each.text(), self.source.mistakes)
-                    raise each.error(f"unknown mistake {shorten(each.text())}{known}; or give 'FORMULA: HINT'")
-                named = self.source.mistakes[each.text()]
-            for formula, hint in named.mapping().items():
+                    known_mistakes = choices(each.text(), self.source.mistakes)
+                    raise each.error(f"unknown mistake {shorten(each.text())}{known_mistakes}; or give 'FORMULA: HINT'")
+                hints = self.source.mistakes[each.text()]
+            for formula, hint in hints.mapping().items():
                 yield Mistake(float(self._number(formula, hint)), self._text(hint))
 
 
@@ -181,12 +181,12 @@ def _range(entry: YamlValue) -> Sequence[int]:
     text = entry.text()
     try:
         first, last, step = map(int, (text if text.count(":") == 2 else f"{text}:1").split(":"))
-        found = range(first, last + 1, step)
+        values = range(first, last + 1, step)
     except ValueError:
         raise entry.error(f"{entry.path} is {shorten(text)}; give a list, or a range such as 256:1024:64") from None
-    if not 0 < len(found) <= MAX_OPTIONS:
+    if not 0 < len(values) <= MAX_OPTIONS:
         raise entry.error(f"{entry.path} is {shorten(text)}; a range has 1 to {MAX_OPTIONS} values")
-    return found
+    return values
 
 
 def _tolerance(entry: YamlValue) -> float:
@@ -205,16 +205,16 @@ class _Template(string.Formatter):
     """Texts with quantities in braces: `{n}`, `{n:,}` (grouped), `{P_peak:FLOP/s}` (with a prefix), `{t:us}`."""
 
     def __init__(self, values: Mapping[str, Value]) -> None:
-        self.given = values
+        self.values = values
 
     def filled(self, text: str) -> str:
         """The text with values. Raises ValueError for an unknown name or unit."""
         return self.vformat(text, (), {}) if "{" in text or "}" in text else text
 
     def get_field(self, field_name: str, args: Any, kwargs: Any) -> Any:  # no attributes, no indices
-        if field_name not in self.given:
-            raise ValueError(f"unknown name {field_name!r} in braces{choices(field_name, self.given)}")
-        value = self.given[field_name]
+        if field_name not in self.values:
+            raise ValueError(f"unknown name {field_name!r} in braces{choices(field_name, self.values)}")
+        value = self.values[field_name]
         if field_name in facts.FULL_NAMES and isinstance(value, str):
             try:
                 return facts.FULL_NAMES[field_name](value), field_name

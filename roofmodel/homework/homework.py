@@ -81,7 +81,7 @@ class GradedSheet(NamedTuple):
 
     @property
     def graded(self) -> list[Graded]:
-        return [graded for _, found in self.problems for graded in found]
+        return [graded for _, answers in self.problems for graded in answers]
 
     @property
     def score(self) -> float:
@@ -90,7 +90,7 @@ class GradedSheet(NamedTuple):
 
     def points(self, partial: float = 0) -> dict[str, float]:
         """The points of each question, as `problem.question`."""
-        return {f"{p.id}.{each.question.id}": each.points(partial) for p, found in self.problems for each in found}
+        return {f"{p.id}.{each.question.id}": each.points(partial) for p, answers in self.problems for each in answers}
 
 
 class SheetSource(NamedTuple):
@@ -123,16 +123,18 @@ def source_of(sheet: PathLike, text: str = "") -> SheetSource:
     if name in SHEETS and not text:
         return SheetSource(name, packaged(), SHEETS[name])
     if text:
-        found = parsed_problems(text, name)
+        problems = parsed_problems(text, name)
     elif name.endswith((".yaml", ".yml")):
         try:
-            found, text = read_problems(expand(name))
+            problems, text = read_problems(expand(name))
         except FileNotFoundError:
             raise WorkloadError(Option("sheet"), f": {name}: no such file") from None
     else:
-        known = choices(name, SHEETS)
-        raise WorkloadError(Option("sheet"), f": unknown value {shorten(name)}{known}; or a YAML file of problems")
-    return SheetSource(text_files.expand(name).stem, found, found.order, text)
+        known_sheets = choices(name, SHEETS)
+        raise WorkloadError(
+            Option("sheet"), f": unknown value {shorten(name)}{known_sheets}; or a YAML file of problems"
+        )
+    return SheetSource(text_files.expand(name).stem, problems, problems.order, text)
 
 
 def sheet(student: str, name: PathLike = "lectures", seed: str = "") -> Sheet:
@@ -177,25 +179,27 @@ def check(answers: Answers, student: str, name: PathLike | None = None, seed: st
             f"unknown sheet {shorten(written)}{choices(written, SHEETS)}; for problems of your own, give their file: ",
             Option("sheet", f"{written}.yaml"),
         )
-    asked = sheet(student, name or (entries["sheet"].text() if "sheet" in entries else "lectures"), seed)
-    return graded(entries, asked)
+    student_sheet = sheet(student, name or (entries["sheet"].text() if "sheet" in entries else "lectures"), seed)
+    return graded(entries, student_sheet)
 
 
-def graded(entries: Mapping[str, YamlValue], asked: Sheet) -> GradedSheet:
+def graded(entries: Mapping[str, YamlValue], student_sheet: Sheet) -> GradedSheet:
     """Grade the answers to a sheet. Raises AnswerError for the answers to another sheet."""
-    _check_same_sheet(entries, asked)
-    ids = [problem.id for problem in asked.problems]
-    given = entries["answers"].mapping(ids)
-    return GradedSheet(asked, tuple((problem, _graded(problem, given.get(problem.id))) for problem in asked.problems))
+    _check_same_sheet(entries, student_sheet)
+    ids = [problem.id for problem in student_sheet.problems]
+    answers = entries["answers"].mapping(ids)
+    return GradedSheet(
+        student_sheet, tuple((problem, _graded(problem, answers.get(problem.id))) for problem in student_sheet.problems)
+    )
 
 
 def has_answers(path: str) -> bool:
     """Whether a file is a student's sheet with answers. A sheet that cannot be read counts as one with answers."""
     try:
         text = read_text(expand(path))
-        given = [problem for problem in read_entries(path)["answers"].mapping().values() if not problem.is_null]
+        problems = [problem for problem in read_entries(path)["answers"].mapping().values() if not problem.is_null]
         return not re.search(_KEY_TITLE, text, re.MULTILINE) and any(
-            not answer.is_null for problem in given for answer in problem.mapping().values()
+            not answer.is_null for problem in problems for answer in problem.mapping().values()
         )
     except AnswerError:
         return _ANSWERS in text
@@ -211,8 +215,8 @@ def read_entries(answers: Answers) -> dict[str, YamlValue]:
     """What a file or a dictionary of answers states. Raises AnswerError."""
     expected = "a homework sheet with answers"
     if isinstance(answers, Mapping):
-        whole = answers if "answers" in answers else {"answers": answers}
-        text = json.dumps(whole, default=str)  # NumPy's numbers have no JSON
+        document = answers if "answers" in answers else {"answers": answers}
+        text = json.dumps(document, default=str)  # NumPy's numbers have no JSON
         root = parse_yaml(text, "answers", AnswerError, expected)
     else:
         path = os.fspath(answers)
@@ -248,17 +252,17 @@ def _answer_block(text: str) -> str:
     return "\n" * (start + 1) + "\n".join(lines[start + 1 : end])
 
 
-def _check_same_sheet(entries: Mapping[str, YamlValue], asked: Sheet) -> None:
+def _check_same_sheet(entries: Mapping[str, YamlValue], student_sheet: Sheet) -> None:
     """Raises AnswerError if the answers belong to another sheet."""
-    for key, value in (("student", asked.student), ("sheet", asked.name)):
+    for key, value in (("student", student_sheet.student), ("sheet", student_sheet.name)):
         if key in entries and not same_name(entries[key].text(), value):
             raise entries[key].error(
                 f"these are answers of {key} {shorten(entries[key].text())}, not of {value!r}; check ", Option(key)
             )
-    if "made" in entries and entries["made"].text() != asked.fingerprint:
+    if "made" in entries and entries["made"].text() != student_sheet.fingerprint:
         raise entries["made"].error(
-            f"made is {shorten(entries['made'].text())}, but this student and seed give {asked.fingerprint!r}; the "
-            "sheet was made with another ",
+            f"made is {shorten(entries['made'].text())}, but this student and seed give {student_sheet.fingerprint!r}; "
+            "the sheet was made with another ",
             Option("seed"),
             " or another version of roofmodel",
         )
@@ -270,10 +274,10 @@ def same_name(written: str, name: str) -> bool:
 
 
 def _graded(problem: Problem, answers: YamlValue | None) -> tuple[Graded, ...]:
-    given = (
+    entries = (
         {} if answers is None or answers.is_null else answers.mapping([question.id for question in problem.questions])
     )
-    return tuple(_grade(question, given.get(question.id)) for question in problem.questions)
+    return tuple(_grade(question, entries.get(question.id)) for question in problem.questions)
 
 
 def _grade(question: Question, entry: YamlValue | None) -> Graded:
@@ -319,19 +323,19 @@ def mistakes_of(question: Question, answer: float) -> list[str]:
     """The hints of the common mistakes that explain a wrong number."""
     assert not isinstance(question.value, str)
     value, tolerance = question.value, question.tolerance
-    found = [
+    hints = [
         each.hint
         for each in question.mistakes
         if each.result
         and is_within_tolerance(answer, each.result, tolerance)
         and not is_within_tolerance(each.result, value, 0)
     ]
-    if not found and any(is_within_tolerance(answer, value * 1000.0**power, tolerance) for power in POWERS_OF_1000):
-        found = [f"wrong by a power of 1000; give the answer in {question.unit}"]
-    return list(dict.fromkeys(found))
+    if not hints and any(is_within_tolerance(answer, value * 1000.0**power, tolerance) for power in POWERS_OF_1000):
+        hints = [f"wrong by a power of 1000; give the answer in {question.unit}"]
+    return list(dict.fromkeys(hints))
 
 
 def hint_for(question: Question, answer: float) -> str:
     """The common mistake that explains a wrong number, or the quantities that the answer depends on."""
-    found = mistakes_of(question, answer)
-    return "; or: ".join(found) or f"not a common mistake; the answer depends on: {'; '.join(question.used.values())}"
+    hints = mistakes_of(question, answer)
+    return "; or: ".join(hints) or f"not a common mistake; the answer depends on: {'; '.join(question.used.values())}"

@@ -39,11 +39,11 @@ def validate(
 
     if engine_option and engine is None:
         raise WorkloadError(Option("engine_option"), " needs ", Option("engine"))
-    found = None if engine is None else Engine.load(engine, valid("engine_option", engine_option or ()))
+    loaded_engine = None if engine is None else Engine.load(engine, valid("engine_option", engine_option or ()))
     device = Device.load(hw)
-    if found is not None:
-        check_kernels(found, [device])
-    return ValidationReport(study(arguments.path("table", table), device, found))
+    if loaded_engine is not None:
+        check_kernels(loaded_engine, [device])
+    return ValidationReport(study(arguments.path("table", table), device, loaded_engine))
 
 
 @checked
@@ -78,10 +78,10 @@ def calibrate(
     path, device = library.find(hw), Device.load(hw)
     text = path.read_text(encoding="utf-8")
     device_file(text, Calibration(device.id))  # a layout that cannot be extended is an error before the fit
-    found = study(files, device, source, progress=progress)
-    yaml = device_file(text, found.calibration)
+    calibrated = study(files, device, source, progress=progress)
+    yaml = device_file(text, calibrated.calibration)
     warnings = [text for table in files for text in others(device, gpus(read(table)), table)]
-    return CalibrationReport(device, found, yaml, warnings)
+    return CalibrationReport(device, calibrated, yaml, warnings)
 
 
 @checked

@@ -116,7 +116,7 @@ def calibrate(
     paths: list[str],
     device: Device,
     source: str,
-    progress: Callable[[str, int, int | None], None] = lambda what, done, total: None,
+    progress: Callable[[str, int, int | None], None] = lambda subject, done, total: None,
     kinds: Sequence[str] = tuple(TIMINGS),
 ) -> Calibrated:
     """Fit a parameter set for each operation and format of the tables, with a third of the models held out.
@@ -137,11 +137,11 @@ def calibrate(
     remarks: list[str] = []
     fits = count()
 
-    def begin(what: str) -> None:
-        progress(what, next(fits), None)
+    def begin(subject: str) -> None:
+        progress(subject, next(fits), None)
 
-    found, fitter = _samples(paths, device, remarks), _Fitter(device, source, remarks, begin)
-    sets: dict[str, Any] = {kind: fitter.sets(kind, found[kind], TIMINGS[kind]) for kind in kinds}
+    samples, fitter = _samples(paths, device, remarks), _Fitter(device, source, remarks, begin)
+    sets: dict[str, Any] = {kind: fitter.sets(kind, samples[kind], TIMINGS[kind]) for kind in kinds}
     if not any(sets.values()):
         raise WorkloadError("; ".join(("nothing to fit", *(remarks or ["the tables have no valid row"]))))
     fitted, before = Calibration(device.id, **sets), device.calibration
@@ -176,14 +176,14 @@ def _samples(paths: list[str], device: Device, remarks: list[str]) -> dict[str, 
             sample = Sample(group, times[group.rows], thirds(group.op, group.shape), np.arange(count))
             fitted = ~suspect & ~_has_single_tokens(group)
             measured.setdefault(_kind(group), []).append(sample.select(np.flatnonzero(fitted)))
-    found: dict[str, list[Sample]] = {kind: measured.get(kind, []) for kind in TIMINGS}
-    found["elementwise"] = [
+    samples: dict[str, list[Sample]] = {kind: measured.get(kind, []) for kind in TIMINGS}
+    samples["elementwise"] = [
         sample
         if sample.group.kernel.endswith(HOST_CLOCK)
         else sample._replace(group=sample.group._replace(kernel=elementwise_kind(sample.group.operator)))
-        for sample in found.get("elementwise", ())
+        for sample in samples.get("elementwise", ())
     ]
-    return found
+    return samples
 
 
 def _kind(group: RowGroup) -> str:
@@ -197,10 +197,10 @@ def _has_single_tokens(group: RowGroup) -> Array:
     return group.shape["seq"] == 1 if is_prefill else np.zeros(len(group.rows), bool)
 
 
-def _with_previous(found: Sets[Timing], before: Sets[Timing]) -> Sets[Timing]:
+def _with_previous(fitted: Sets[Timing], before: Sets[Timing]) -> Sets[Timing]:
     """The fitted sets of a kind, then the previous ones of kernels, formats and links that were not fitted."""
-    names = dict.fromkeys([*found, *before])
-    return {name: {**found.get(name, {}), **before.get(name, {}), **found.get(name, {})} for name in names}
+    names = dict.fromkeys([*fitted, *before])
+    return {name: {**fitted.get(name, {}), **before.get(name, {}), **fitted.get(name, {})} for name in names}
 
 
 def _by_form(sample: Sample, device: Device) -> Iterator[tuple[str, Sample]]:
@@ -225,7 +225,7 @@ class _Fitter(NamedTuple):
 
     def sets(self, kind: str, samples: list[Sample], model: type[Timing]) -> Sets[Timing]:
         """The fitted sets of a kind by implementation and formats, the default implementation first."""
-        named: dict[str, dict[str, list[Sample]]] = {"any": {}} if kind == "gemm" else {}
+        by_name: dict[str, dict[str, list[Sample]]] = {"any": {}} if kind == "gemm" else {}
         for form, sample in (each for mixed in samples for each in _by_form(mixed, self.device)):
             kernels = [sample.group.kernel or "any"]
             if kind == "gemm" and sample.group.kernel.endswith(HOST_CLOCK):
@@ -235,9 +235,9 @@ class _Fitter(NamedTuple):
                 # well. For other formats each framework has its own kernels.
                 kernels.append("any")
             for kernel in dict.fromkeys(kernels):
-                named.setdefault(kernel, {}).setdefault(form, []).append(sample)
-        found: dict[str, dict[str, Fitted[Timing]]] = {}
-        for name, forms in named.items():
+                by_name.setdefault(kernel, {}).setdefault(form, []).append(sample)
+        fitted_sets: dict[str, dict[str, Fitted[Timing]]] = {}
+        for name, forms in by_name.items():
             for form, form_samples in sorted(forms.items()):
                 rows, required = (
                     sum(len(s.measured) for s in form_samples),
@@ -246,18 +246,20 @@ class _Fitter(NamedTuple):
                 if rows >= required:
                     self.begin(f"{kind} {name} {form}: {rows} rows")
                 if fitted := self.fit(form_samples, model, kind):
-                    found.setdefault(name, {})[form] = fitted
+                    fitted_sets.setdefault(name, {})[form] = fitted
                     if fitted.fit.error > MAX_TRANSFER_ERROR:
                         self.remarks.append(
                             f"{kind} {name} {form}: error {fitted.fit.error:.0%} on held-out rows; "
                             "other kernels, formats and devices will not use this set"
                         )
-                elif name != "any" or list(named) == ["any"]:  # else the remark on its own name covers the rows
+                elif name != "any" or list(by_name) == ["any"]:  # else the remark on its own name covers the rows
                     why = f"it needs {required}" if rows < required else "all of them are of one third of the shapes"
                     self.remarks.append(f"{kind} {name} {form}: not fitted: it has {rows} rows; {why}")
-        return {name: found[name] for name in self._default_first(kind, named, found)}
+        return {name: fitted_sets[name] for name in self._default_first(kind, by_name, fitted_sets)}
 
-    def _default_first(self, kind: str, named: dict[str, dict[str, list[Sample]]], found: Sets[Timing]) -> list[str]:
+    def _default_first(
+        self, kind: str, by_name: dict[str, dict[str, list[Sample]]], fitted_sets: Sets[Timing]
+    ) -> list[str]:
         """The implementations, the default one first: `any` or `add`, else the one with the most rows.
 
         For GEMMs and experts, the order in the device's file comes before the number of rows. The order decides only
@@ -266,15 +268,15 @@ class _Fitter(NamedTuple):
         For attention, filters and delta rules it is the fastest relative to its bound with at least a tenth of the
         largest number of rows, because engines choose the fastest of several implementations.
         """
-        rows = {name: sum(each.fit.rows for each in forms.values()) for name, forms in found.items()}
+        rows = {name: sum(each.fit.rows for each in forms.values()) for name, forms in fitted_sets.items()}
         ranks: dict[str, float] = {name: -count for name, count in rows.items()}
         if kind not in ("gemm", "experts", "collectives", "elementwise"):
-            speed = {name: self._bound_fraction([s for some in named[name].values() for s in some]) for name in rows}
+            speed = {name: self._bound_fraction([s for some in by_name[name].values() for s in some]) for name in rows}
             ranks = {name: -speed[name] * (rows[name] > max(rows.values()) / 10) for name in rows}
         in_file: dict[str, int] = {}
         if kind in ("gemm", "experts") and self.device.calibration is not None:
             in_file = {name: place for place, name in enumerate(getattr(self.device.calibration, kind))}
-        return sorted(found, key=lambda name: (name not in ("any", "add"), in_file.get(name, inf), ranks[name]))
+        return sorted(fitted_sets, key=lambda name: (name not in ("any", "add"), in_file.get(name, inf), ranks[name]))
 
     def fit(self, samples: list[Sample], model: type[Timing], kind: str) -> Fitted[Timing] | None:
         """A fitted set with its errors; None if there are too few rows."""
@@ -299,8 +301,8 @@ class _Fitter(NamedTuple):
         """The parameters fitted to the other thirds."""
         limits = (MAX_FIT_ROWS, MAX_SEARCH_ROWS)
         rows, search_rows = (self._rows(_without(third, samples, limit), kind, model) for limit in limits)
-        found: Timing = fit(rows, search_rows, model)
-        return found
+        timing: Timing = fit(rows, search_rows, model)
+        return timing
 
     def _bound_fraction(self, samples: list[Sample]) -> float:
         """The mean of bound / measured."""
@@ -313,7 +315,7 @@ class _Fitter(NamedTuple):
         only: dict[str, Any] = {kind: {"any": {"any": Fitted(start, _NO_FIT)}}}
         device = replace(self.device, calibration=Calibration(self.device.id, **only))
         choices = CHOICES.get(kind)
-        found = []
+        fit_rows = []
         for group, measured, *_ in samples:
             placed = place(group.operator.cost, device, group.compute, group.operator.collective)
             by = formula(
@@ -321,7 +323,7 @@ class _Fitter(NamedTuple):
             )
             assert by is not None
             least = np.broadcast_to(least_seconds(group, placed, device), measured.shape)
-            found.append(
+            fit_rows.append(
                 FitRows(
                     partial(_applied, by.function, by.arguments),
                     partial(_candidate_applied, choices.candidate_seconds, by.arguments) if choices else None,
@@ -330,7 +332,7 @@ class _Fitter(NamedTuple):
                     least,
                 )
             )
-        return found
+        return fit_rows
 
     def _unseen(self, third: int, samples: list[Sample], timing: Timing, kind: str) -> Array:
         """Expected / measured of the rows of a third."""

@@ -11,7 +11,7 @@ from roofmodel.report.printing import note, present
 
 
 def _present(call: CommandCall, form: Any, output: Sequence[str]) -> None:
-    report = call(progress=lambda what, *_: note(f"fitting {what}"))
+    report = call(progress=lambda subject, *_: note(f"fitting {subject}"))
     present(report, form, output, warn_first=True)
 
 

@@ -127,11 +127,11 @@ def model_cases(
     others: dict[str, None] = {}
     for step in workload(arch, **options)[0].steps():
         for operator in phases.operators(arch, step):
-            found = operator_case(operator)
-            if found is None:
+            op_and_shape = operator_case(operator)
+            if op_and_shape is None:
                 others[operator.name] = None
             else:
-                cases.update((case, None) for case in _cases_of_shape(found[0], dtypes, found[1]))
+                cases.update((case, None) for case in _cases_of_shape(op_and_shape[0], dtypes, op_and_shape[1]))
     return list(cases), tuple(others)
 
 

@@ -14,9 +14,11 @@ def _measure(call: CommandCall, form: Any, output: Sequence[str]) -> None:
     """Measure with progress on stderr, and print a summary."""
     from roofmodel.report import progress
 
-    given = call.given
-    unused = [] if "model" in given else [name for name in ("phase", "batch", "seq", "context") if name in given]
-    with progress.measuring_progress(given.get("budget", BUDGET)) as callback:
+    arguments = call.given
+    unused = (
+        [] if "model" in arguments else [name for name in ("phase", "batch", "seq", "context") if name in arguments]
+    )
+    with progress.measuring_progress(arguments.get("budget", BUDGET)) as callback:
         report = call(progress=callback)
     print_rich(report)
     print_line(f"wrote {report.path}: {report.measurement.rows} rows of {report.measurement.cases} cases")

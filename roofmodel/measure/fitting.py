@@ -112,9 +112,9 @@ def _with_all_head_sizes(timing: Any, unmeasured: set[str]) -> Any:
     """The parameters with values for the head sizes without rows."""
     for fields in stated_parameters(type(timing)).values():
         sizes = dict(zip(HEAD_SIZES, fields, strict=False))
-        known = {size: getattr(timing, field) for size, field in sizes.items() if field not in unmeasured}
-        if len(fields) > 1 and known:
-            timing = timing._replace(**dict(zip(fields, for_all_head_sizes(known), strict=True)))
+        known_values = {size: getattr(timing, field) for size, field in sizes.items() if field not in unmeasured}
+        if len(fields) > 1 and known_values:
+            timing = timing._replace(**dict(zip(fields, for_all_head_sizes(known_values), strict=True)))
     return timing
 
 
@@ -145,17 +145,17 @@ def _descend(rows: Sequence[FitRows], start: Any, scale: float, steps: int, fixe
         best = [each.best(here) for each in rows]
 
         def ratios(at: Array) -> Array:
-            found = timing(at)
-            return np.concatenate([each.ratios_of(one, found) for each, one in zip(rows, best, strict=True)])
+            candidate = timing(at)
+            return np.concatenate([each.ratios_of(choice, candidate) for each, choice in zip(rows, best, strict=True)])
 
         base, steps = ratios(point), 1e-3 * np.eye(len(point))
         return np.stack([(ratios(point + step) - base) / 1e-3 for step in steps], axis=1)
 
-    found = least_squares(
+    solution = least_squares(
         residuals, point, slopes, (low, high), loss="soft_l1", f_scale=scale, max_nfev=steps, ftol=1e-4, xtol=1e-4
     )
-    best = timing(found.x)
-    ratios, without_effect = residuals(found.x), [not np.abs(slope).any() for slope in found.jac.T]
+    best = timing(solution.x)
+    ratios, without_effect = residuals(solution.x), [not np.abs(slope).any() for slope in solution.jac.T]
     for name, none in zip(names, without_effect, strict=True):
         reset = best._replace(**{name: declared[name].start})
         # Without a slope, a parameter may still exclude candidates, such as split K by a long time to add the parts.

@@ -76,8 +76,8 @@ def delta_rule_kernel(c: Columns, widths: Widths) -> Operator:
         c["k_heads"], c["v_heads"], c["k_dim"], c["v_dim"], c["d_conv"], CHUNK, "silu",
         projections=(("q",), ("k",), ("v",)) if separate else (("qkv",),), decay_per_channel=c["op"] == "kda",
     )  # fmt: skip
-    kept = widths if trtllm or is_filter else widths._replace(kv=FORMATS["fp32"])
-    step = _step(c, kept, stateless=trtllm, is_filter=is_filter)
+    state_widths = widths if trtllm or is_filter else widths._replace(kv=FORMATS["fp32"])
+    step = _step(c, state_widths, stateless=trtllm, is_filter=is_filter)
     return _named("linear.filter" if is_filter else "linear.scan", delta_rule(mixer, _block(step)))
 
 
@@ -94,8 +94,8 @@ def _filter(c: Columns, widths: Widths, channels: Any) -> Operator:
     """A causal convolution over these channels, with its activation."""
     step = _step(c, widths, is_filter=True)
     build = Builder({**step.token_axes, "c": channels, "r": c["d_conv"]}, widths)
-    (found,) = causal_filter(build, step, "filter", False, "silu", "u[b t c]")
-    return found
+    (operator,) = causal_filter(build, step, "filter", False, "silu", "u[b t c]")
+    return operator
 
 
 def _step(c: Columns, widths: Widths, stateless: bool = False, is_filter: bool = False) -> Step:

@@ -50,46 +50,46 @@ class MeasurementPlan(NamedTuple):
     source: str
 
 
-def chosen(option: str, given: str | None, known: Iterable[str], default: Iterable[str]) -> tuple[str, ...]:
+def chosen(option: str, text: str | None, known_words: Iterable[str], default: Iterable[str]) -> tuple[str, ...]:
     """The words of an option such as `gemm,softmax`. Raises WorkloadError for one that is not known."""
-    if given is None:
+    if text is None:
         return tuple(default)
-    words = tuple(dict.fromkeys(word.strip() for word in given.split(",")))
+    words = tuple(dict.fromkeys(word.strip() for word in text.split(",")))
     for word in words:
-        if word not in known:
-            raise WorkloadError(Option(option), f": unknown {shorten(word)}{choices(word, known)}")
+        if word not in known_words:
+            raise WorkloadError(Option(option), f": unknown {shorten(word)}{choices(word, known_words)}")
     return words
 
 
-def types(machine: Machine, ops: Sequence[str], given: str | None) -> tuple[str, ...]:
+def types(machine: Machine, ops: Sequence[str], text: str | None) -> tuple[str, ...]:
     """The types to measure in: those asked for, else all that the machine has and the operations are measured in.
 
     Raises WorkloadError for one that is not known, or that none of the operations has.
     """
-    dtypes = chosen("dtype", given, DTYPES, machine.dtypes)
+    dtypes = chosen("dtype", text, DTYPES, machine.dtypes)
     if not any(dtype in KERNELS[op][0] for op in ops for dtype in dtypes):
         has = dict.fromkeys(dtype for op in ops for dtype in KERNELS[op][0])
-        raise WorkloadError(Option("dtype", given), f": {', '.join(ops)} is measured in {', '.join(has)} only")
+        raise WorkloadError(Option("dtype", text), f": {', '.join(ops)} is measured in {', '.join(has)} only")
     return dtypes
 
 
-def measure(plan: MeasurementPlan, known: Container[tuple[str, ...]] = ()) -> Iterator[Done | Failed]:
-    """Measure each case whose identity is not in `known`, until the next one could exceed the budget.
+def measure(plan: MeasurementPlan, identities: Container[tuple[str, ...]] = ()) -> Iterator[Done | Failed]:
+    """Measure each case whose identity is not in `identities`, until the next one could exceed the budget.
 
     Raises WorkloadError if the device stops working, as a GPU does after an illegal memory access.
     """
     begin, longest = time.monotonic(), 0.0
     failures: Counter[tuple[str, ...]] = Counter()
     for case in plan.cases:
-        if identity(case, plan.l2) in known or failures[case.kind] >= MAX_FAILURES:
+        if identity(case, plan.l2) in identities or failures[case.kind] >= MAX_FAILURES:
             continue
         start = time.monotonic()
         if start - begin + longest > plan.budget:
             return
-        found = _measured_case(case, plan)
-        failures[case.kind] += 1 if isinstance(found, Failed) else -len(plan.cases)
+        outcome = _measured_case(case, plan)
+        failures[case.kind] += 1 if isinstance(outcome, Failed) else -len(plan.cases)
         longest = max(longest, time.monotonic() - start)
-        yield found
+        yield outcome
 
 
 def _measured_case(case: BenchmarkCase, plan: MeasurementPlan) -> Done | Failed:

@@ -44,7 +44,7 @@ class CsvWriter:
         self.target, self.part_file = _checked(path, resume, force)
         source = self.part_file if self.part_file.exists() else self.target
         old = _rows(source, machine) if resume and source.exists() else []
-        self.known = {identity_of_row(cells) for cells in old}
+        self.identities = {identity_of_row(cells) for cells in old}
         self.count = 0  # rows of this run
         self._complete = True  # False after a row could not be written
         output_files.replace(self.part_file, lambda file: _write(file, old))
@@ -72,7 +72,7 @@ class CsvWriter:
             self._file.close()
         if not self._complete:
             return
-        if self.count or self.known:
+        if self.count or self.identities:
             output_files.replace(self.target, lambda file: shutil.copyfile(self.part_file, file))
         self.part_file.unlink()
 
@@ -188,13 +188,13 @@ def _record(
     """Measure until the plan or its budget ends, or an interrupt; the table keeps the rows measured until then."""
     done, failed, interrupted = [], dict[str, dict[str, None]](), False
     try:
-        for number, found in enumerate(measure(plan, table.known), 1):
-            progress(str(found.case), number, len(plan.cases))
-            if isinstance(found, Failed):
-                failed.setdefault(found.reason, {})[" ".join(found.case.kind)] = None
+        for number, outcome in enumerate(measure(plan, table.identities), 1):
+            progress(str(outcome.case), number, len(plan.cases))
+            if isinstance(outcome, Failed):
+                failed.setdefault(outcome.reason, {})[" ".join(outcome.case.kind)] = None
             else:
-                table.add(row(found, plan))
-                done.append(found)
+                table.add(row(outcome, plan))
+                done.append(outcome)
     except KeyboardInterrupt:
         interrupted = True
     finally:
@@ -202,7 +202,7 @@ def _record(
     notes: list[Text] = [
         f"failed in all or some cases: {', '.join(kinds)}: {reason[:160]}" for reason, kinds in failed.items()
     ]
-    if not done and not table.known:
+    if not done and not table.identities:
         raise WorkloadError(
             *notes, "; " * bool(notes), f"{table.target}",
             f" is not written: none of {len(plan.cases)} cases was measured",
@@ -213,7 +213,7 @@ def _record(
         file, hw = str(table.target), _hardware(plan.machine)
         validate = Command(f"roof validate {shlex.quote(file)} --hw {hw}", f"roofmodel.validate({file!r}, {hw!r})")
         notes.append(Message("next: ", validate))
-    rows = len(table.known) + len(done)
+    rows = len(table.identities) + len(done)
     return Measurement(table.target, plan, tuple(done), rows, (*remarks, *notes), interrupted)
 
 

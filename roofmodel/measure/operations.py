@@ -75,8 +75,8 @@ def attention_core(c: Columns, widths: Widths) -> Operator:
     window = c["window"] + (c["window"] == 0) * unlimited if "window" in c else unlimited
     step = Step("prefill", c["batch"], c["seq"], c["kv_len"] - c["seq"], "flash", 1, widths)
     part = Attention(c["heads"], c["kv_heads"], c["head_dim"], window=window)
-    found = attention(part, BlockContext(step, 1, causal=True, input="x[b t d]", output="a[b t d]"))
-    operator = next(operator for operator in found if operator.name == "attention.flash")
+    operators = attention(part, BlockContext(step, 1, causal=True, input="x[b t d]", output="a[b t d]"))
+    operator = next(operator for operator in operators if operator.name == "attention.flash")
     return replace(operator, sizes={**operator.sizes, "windowed": 1 * (c["window"] > 0)}) if "window" in c else operator
 
 
@@ -148,10 +148,10 @@ def moe(c: Columns, widths: Widths) -> Operator:
     expert = MLP(c["inter"] / c.get("moe_tp", 1), "silu" if gated else "relu2", gated=gated, fused=True)
     step = Step("forward", 1, tokens, 0, "flash", 1, widths)
     layer = MoE(experts_per_gpu, load.rows / tokens, expert)
-    found = experts(layer, BlockContext(step, c["hidden"], causal=True, input="x[b t d]", output="m[b t d]"))
+    operators = experts(layer, BlockContext(step, c["hidden"], causal=True, input="x[b t d]", output="m[b t d]"))
     inside = [
         with_touched_experts(op, load.touched, experts_per_gpu) if op.kind == "grouped_gemm" else op
-        for op in found
+        for op in operators
         if op.name.startswith("mlp.expert") or op.name == "mlp.combine"
     ]
     fused = fuse("moe", "moe", inside, kind="moe")

@@ -90,16 +90,16 @@ class ValidationReport(TextResult, PictureResult):
 class CalibrationReport(FileResult):
     """Result of `calibrate`: fitted timing parameters with their errors on held-out rows."""
 
-    def __init__(self, device: Device, found: Calibrated, yaml: str, warnings: Sequence[str]) -> None:
+    def __init__(self, device: Device, calibrated: Calibrated, yaml: str, warnings: Sequence[str]) -> None:
         self.device = device
-        self.calibration = found.calibration
+        self.calibration = calibrated.calibration
         self.yaml = yaml
-        self._found = found
+        self._calibrated = calibrated
         self._warnings = tuple(warnings)
 
     def _messages(self) -> Iterable[Text]:
         """Rows that were not fitted, and parameters without data."""
-        return self._found.remarks
+        return self._calibrated.remarks
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -119,7 +119,7 @@ class CalibrationReport(FileResult):
     def __rich__(self) -> Any:
         from roofmodel.measure.fitted_table import table
 
-        return table(self.device, self._found.fitted, self.calibration)
+        return table(self.device, self._calibrated.fitted, self.calibration)
 
     def __repr__(self) -> str:
         return f"<CalibrationReport of {self.device.name}>"

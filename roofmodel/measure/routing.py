@@ -84,10 +84,10 @@ def _simulated(
             else:
                 counts = _counts(_shares(exponent, uniform, t, t * k), t, t * k, int(num_gpus))
                 busiest = counts[np.arange(len(counts)), counts.sum(2).argmax(1)]
-                ordered = [_busiest_first(one, int(count)) for one in counts] if groups else []
-                choices = [_choices(one, int(t), int(k)) for one in ordered]
+                ordered = [_busiest_first(gpu_rows, int(count)) for gpu_rows in counts] if groups else []
+                choices = [_choices(gpu_rows, int(t), int(k)) for gpu_rows in ordered]
             if groups:
-                busiest = np.array([_in_groups(*one, int(count), groups)[:experts_per_gpu] for one in choices])
+                busiest = np.array([_in_groups(*choice, int(count), groups)[:experts_per_gpu] for choice in choices])
             each.append(_mean_load(busiest))
         load[:, here] = np.array(each).T[:, inverse.ravel()]
     return load

@@ -163,10 +163,10 @@ class Gpu:
         samples = []
         try:
             for _ in range(_repeats(once * launches)):
-                taken = self.elapsed(graph.replay)
+                duration = self.elapsed(graph.replay)
                 if empty is not None:  # right after it, so that a change of the clock affects both
-                    taken -= self.elapsed(empty.replay)
-                samples.append(taken / launches)
+                    duration -= self.elapsed(empty.replay)
+                samples.append(duration / launches)
         finally:
             for each in filter(None, (graph, empty)):
                 each.reset()

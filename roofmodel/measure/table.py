@@ -169,7 +169,7 @@ class RowGroup(NamedTuple):
 def groups(table: Table) -> tuple[list[RowGroup], Array]:
     """The valid rows in groups, and a note for each row: empty if it is valid, else what is wrong."""
     count = len(table["op"])
-    notes, found = np.full(count, "", dtype=object), []
+    notes, row_groups = np.full(count, "", dtype=object), []
     rows_of: dict[tuple[str, ...], list[int]] = {}
     more = {name for operation in OPERATIONS.values() for name in (*operation.text_columns, *operation.required_texts)}
     keys = tuple(
@@ -225,13 +225,13 @@ def groups(table: Table) -> tuple[list[RowGroup], Array]:
             for some in _by_kernel(op, shape):
                 part = {name: values[some] for name, values in shape.items()}
                 operator = OPERATIONS[op].operator({**texts, **part}, widths(PRECISIONS[dtype], kv or None))
-                named = " ".join(filter(None, (texts["engine"], OPERATIONS[op].label, kernel)))
-                found.append(
-                    RowGroup(op, PRECISIONS[dtype].compute, named, l2, benchmark, here[valid][some], part, operator)
+                label = " ".join(filter(None, (texts["engine"], OPERATIONS[op].label, kernel)))
+                row_groups.append(
+                    RowGroup(op, PRECISIONS[dtype].compute, label, l2, benchmark, here[valid][some], part, operator)
                 )
         except WorkloadError as error:
             notes[here] = str(error)
-    return found, notes
+    return row_groups, notes
 
 
 def dtypes(table: Table) -> Sequence[str]:
@@ -251,11 +251,11 @@ def _by_kernel(op: str, shape: Mapping[str, Array]) -> list[Array]:
 
 def skipped(notes: Sequence[str], lines: Sequence[int]) -> dict[str, list[int]]:
     """The skipped lines of the file by reason. `lines` are those of the rows."""
-    found: dict[str, list[int]] = {}
+    lines_by_reason: dict[str, list[int]] = {}
     for line, reason in zip(lines, notes, strict=True):
         if reason:
-            found.setdefault(reason, []).append(line)
-    return found
+            lines_by_reason.setdefault(reason, []).append(line)
+    return lines_by_reason
 
 
 def reason_lines(reasons: Mapping[str, list[int]], limit: int = 10) -> Iterator[str]:
@@ -303,8 +303,8 @@ def _shape(table: Table, rows: Array, op: str, dtype: str, kv: str) -> tuple[dic
 
     for name, values in columns.items():
         least = 0 if name == "window" else 1
-        whole = (values >= least) & (values <= MAX_SIZE) & (values == np.floor(values))
-        require(whole, name, f"a whole number from {least} to {MAX_SIZE}")
+        is_size = (values >= least) & (values <= MAX_SIZE) & (values == np.floor(values))
+        require(is_size, name, f"a whole number from {least} to {MAX_SIZE}")
     for less, more in AT_MOST:
         if less in columns and more in columns:
             require(columns[less] <= columns[more], less, f"at most {more}")

@@ -49,10 +49,12 @@ def _scaled(torch: Any, x: Any, w: Any) -> Callable[[], object]:
     """An fp8 GEMM with 16-bit x that is quantized in the call, as in the tables; one scale per tensor."""
     if not hasattr(torch, "_scaled_mm"):
         raise CannotRun("this torch has no fp8 GEMM")
-    columns, one = w.to(torch.float8_e4m3fn).t(), torch.ones((), device=x.device)
+    columns, scale = w.to(torch.float8_e4m3fn).t(), torch.ones((), device=x.device)
 
     def call() -> object:  # scales by name: torch 2.4 has another order
-        return torch._scaled_mm(x.to(torch.float8_e4m3fn), columns, scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
+        return torch._scaled_mm(
+            x.to(torch.float8_e4m3fn), columns, scale_a=scale, scale_b=scale, out_dtype=torch.bfloat16
+        )
 
     return call
 

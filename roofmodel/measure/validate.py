@@ -84,7 +84,7 @@ class Validation(NamedTuple):
     expected: Array  # seconds, NaN where there is none
     interval: tuple[Array, Array]  # seconds: both ends of the 80 % interval
     notes: Sequence[str]  # by row: why it has no bound; empty if it has one
-    whole: ErrorSummary
+    all_rows: ErrorSummary
     by_op: dict[str, ErrorSummary]
     by_size: dict[str, ErrorSummary]  # by the bound: `under 1 µs`, …
     by_set: dict[str, ErrorSummary]  # by kernel; `(default)` if the row's kernel has no parameters of its own
@@ -113,8 +113,8 @@ def validate(path: str, device: Device, engine: Engine | None = None) -> Validat
     Raises ProfileError if the file is not such a table, or if no row has a bound.
     """
     table = read(path)
-    found, notes = groups(table)
-    predicted = _predicted(found, notes, device, table.get("source"), engine)
+    row_groups, notes = groups(table)
+    predicted = _predicted(row_groups, notes, device, table.get("source"), engine)
     bound, expected, low, high = predicted[:4]
     measured, ops = seconds(table), np.array(table["op"])
 
@@ -122,16 +122,16 @@ def validate(path: str, device: Device, engine: Engine | None = None) -> Validat
         return _part(measured[rows], bound[rows], expected[rows], low[rows], high[rows])
 
     def by(names: Array, order: Sequence[str]) -> dict[str, ErrorSummary]:
-        return {name: part(rows) for name in order if name and (rows := known & (names == name)).any()}
+        return {name: part(rows) for name in order if name and (rows := has_bound & (names == name)).any()}
 
     notes[np.isnan(bound) & (notes == "")] = (
         "the data are in the L2 cache, but the device's file states no L2 bandwidth"
     )
-    known = ~np.isnan(bound)
-    if not known.any():
+    has_bound = ~np.isnan(bound)
+    if not has_bound.any():
         why = "; ".join(reason_lines(skipped(notes.tolist(), row_lines(table))))
         raise ProfileError(f"{path}: no row has a bound on {device.id}: {why or 'there are no rows below the header'}")
-    whole = part(known)
+    all_rows = part(has_bound)
     return Validation(
         file=Path(path).name,
         device=device,
@@ -141,22 +141,24 @@ def validate(path: str, device: Device, engine: Engine | None = None) -> Validat
         expected=expected,
         interval=(low, high),
         notes=notes.tolist(),
-        whole=whole,
+        all_rows=all_rows,
         by_op=by(ops, list(dict.fromkeys(table["op"]))),
         by_size={size: part(rows) for size, rows in _sizes(bound).items() if rows.any()},
         by_set=by(predicted.sets, sorted(set(predicted.sets))),
         by_kernel_and_format=by(predicted.formats, sorted(set(predicted.formats))),
         by_fit=by(predicted.uses, (UseInFit.FITTED, UseInFit.HELD_OUT, UseInFit.OTHER)),
         fit_sources=predicted.fit_sources,
-        warnings=(*others(device, gpus(table), Path(path).name), *_unit_warning(whole)),
+        warnings=(*others(device, gpus(table), Path(path).name), *_unit_warning(all_rows)),
     )
 
 
-def _unit_warning(whole: ErrorSummary) -> tuple[str, ...]:
+def _unit_warning(all_rows: ErrorSummary) -> tuple[str, ...]:
     """A question about the unit of the times, if nearly all rows are faster than the bound."""
-    if whole.n < LEAST_ROWS or whole.above_the_roof < MANY_FASTER * whole.n:
+    if all_rows.n < LEAST_ROWS or all_rows.above_the_roof < MANY_FASTER * all_rows.n:
         return ()
-    return (f"{whole.above_the_roof} of {whole.n} rows are faster than the bound: is latency_us in microseconds?",)
+    return (
+        f"{all_rows.above_the_roof} of {all_rows.n} rows are faster than the bound: is latency_us in microseconds?",
+    )
 
 
 def _formats(group: RowGroup, fitted: str) -> str:
@@ -179,7 +181,7 @@ class _Predicted(NamedTuple):
 
 
 def _predicted(
-    found: Sequence[RowGroup], notes: Array, device: Device, source: Sequence[str] | None, engine: Engine | None
+    row_groups: Sequence[RowGroup], notes: Array, device: Device, source: Sequence[str] | None, engine: Engine | None
 ) -> _Predicted:
     """The predictions of all rows. Writes the reason to `notes` where a group has no bound.
 
@@ -188,7 +190,7 @@ def _predicted(
     bound, expected, low, high = (np.full(len(notes), np.nan) for _ in range(4))
     sets, formats, uses = (np.full(len(notes), "", dtype=object) for _ in range(3))
     fit_sources = set()
-    for group in found:
+    for group in row_groups:
         try:
             placed = place(group.operator.cost, device, group.compute, group.operator.collective)
             bound[group.rows] = placed.bound_seconds
@@ -223,8 +225,8 @@ def _predicted(
 
 def _use_in_fit(group: RowGroup, by: Formula, device: Device, source: Array) -> Array:
     """UseInFit of each row: `roof calibrate` holds out the same models in each table."""
-    known = np.where(held_out(group.op, group.shape), UseInFit.HELD_OUT, UseInFit.FITTED)
-    return np.where((source == by.fit.source) & (by.fitted_on == device.id), known, UseInFit.OTHER)
+    use = np.where(held_out(group.op, group.shape), UseInFit.HELD_OUT, UseInFit.FITTED)
+    return np.where((source == by.fit.source) & (by.fitted_on == device.id), use, UseInFit.OTHER)
 
 
 SIZES = (1e-6, 1e-5, 1e-4, 1e-3)  # limits between the groups of `by_size`, in seconds
@@ -273,12 +275,12 @@ def faster_experts(validation: Validation) -> bool:
 
 
 def _part(measured: Array, bound: Array, expected: Array, low: Array, high: Array) -> ErrorSummary:
-    known = ~np.isnan(expected)
-    some = bool(known.any())
+    has_expected = ~np.isnan(expected)
+    some = bool(has_expected.any())
     return ErrorSummary(
         len(measured),
         errors(bound, measured),
         int((bound > measured).sum()),
-        errors(expected[known], measured[known]) if some else None,
-        float(((low <= measured) & (measured <= high))[known].mean()) if some else None,
+        errors(expected[has_expected], measured[has_expected]) if some else None,
+        float(((low <= measured) & (measured <= high))[has_expected].mean()) if some else None,
     )

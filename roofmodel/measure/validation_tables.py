@@ -34,17 +34,17 @@ MAX_NAME = 24  # characters of a line of a name in the table, so that the table 
 
 def document(validation: Validation) -> dict[str, Any]:
     """The document `roofmodel.validate/1`. Errors are fractions of the measured time."""
-    whole = validation.whole
+    all_rows = validation.all_rows
     return {
         "schema": "roofmodel.validate/1",
         "file": validation.file,
         "hardware": validation.device.id,
-        "n": whole.n,
+        "n": all_rows.n,
         "skipped": validation.skipped,
         "skipped_lines": validation.skipped_lines,
-        **_part(whole),
+        **_part(all_rows),
         **{
-            name: {what: {"n": part.n, **_part(part)} for what, part in getattr(validation, name).items()}
+            name: {label: {"n": part.n, **_part(part)} for label, part in getattr(validation, name).items()}
             for name in ("by_op", "by_size", "by_set", "by_kernel_and_format", "by_fit")
         },
         "fit_sources": list(validation.fit_sources),
@@ -71,7 +71,7 @@ def table(validation: Validation) -> RenderableType:
     skipped rows; rows faster than bound."""
     parts = dict(validation.by_op)
     if len(parts) > 1:
-        parts["all"] = validation.whole
+        parts["all"] = validation.all_rows
     lines: list[tuple[str, ErrorSummary | None]] = [*parts.items()]
     for title, parts in (
         ("by bound", validation.by_size),
@@ -195,8 +195,8 @@ def rows_csv(validation: Validation) -> str:
     return out.getvalue().rstrip("\n")
 
 
-def _unused_name(name: str, taken: Sequence[str]) -> str:
-    return name if name not in taken else _unused_name(f"roof_{name}", taken)
+def _unused_name(name: str, used_names: Sequence[str]) -> str:
+    return name if name not in used_names else _unused_name(f"roof_{name}", used_names)
 
 
 SUFFIXES = (*output_files.PICTURES, "csv", "json")
@@ -215,16 +215,18 @@ def draw(validation: Validation, path: Path, form: str) -> None:
     """Draw measured times over expected times, or over bounds if nothing is calibrated, on log axes."""
     calibrated = not np.isnan(validation.expected).all()
     predicted, name = (validation.expected, "expected") if calibrated else (validation.bound, "bound")
-    known = ~np.isnan(predicted)
+    has_prediction = ~np.isnan(predicted)
     ops = np.array(validation.table["op"])
-    size, alpha = (7, 0.6) if known.sum() <= MAX_LARGE_DOTS else (3, 0.35)
-    subtitle = f"{known.sum()} rows of {validation.file}; points above the line took longer than {_REFERENCES[name]}"
+    size, alpha = (7, 0.6) if has_prediction.sum() <= MAX_LARGE_DOTS else (3, 0.35)
+    subtitle = (
+        f"{has_prediction.sum()} rows of {validation.file}; points above the line took longer than {_REFERENCES[name]}"
+    )
     with canvas.picture(path, form, f"{validation.device.name}: measured against {name}", subtitle, _FOOT[name]) as (
         figure,
         axes,
     ):
         for i, (op, part) in enumerate(validation.by_op.items()):
-            here = known & (ops == op)
+            here = has_prediction & (ops == op)
             part_errors = part.expected if calibrated else part.bound
             if part_errors is None:
                 continue

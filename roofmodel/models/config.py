@@ -134,15 +134,15 @@ def _rule(source: Any, fact: Fact) -> Callable[[Fields], Any] | None:
 def _family(config: Config, where: str) -> tuple[str, Family]:
     model_type = config.get("model_type")
     if not isinstance(model_type, str):
-        description = next((what for key, what in NOT_A_MODEL_CONFIG.items() if key in config), "")
+        description = next((kind for key, kind in NOT_A_MODEL_CONFIG.items() if key in config), "")
         if description and "model_type" not in config:
             raise ModelError(f"{where}: is {description}")
-        what = (
+        problem = (
             f"'model_type' is {shorten(model_type)}; it must be"
             if "model_type" in config
             else "the key 'model_type' is missing; add"
         )
-        raise ModelError(f"{where}: {what} a name such as 'gpt2' or 'llama'")
+        raise ModelError(f"{where}: {problem} a name such as 'gpt2' or 'llama'")
     family = family_of(model_type)
     if family is None:
         raise ModelError(f"{where}: ", _unknown_type(model_type, config))
@@ -202,19 +202,19 @@ def _fact(field: str, kind: FieldType, source: Any, config: Config, fields: Fiel
     if not isinstance(source, Key):
         return Fact(_derived(source, fields, where, field) if callable(source) else source, None)
 
-    found = {name: value for name in source.names if (value := _look_up(config, name)) is not _MISSING}
-    given = {}
-    for name, value in found.items():
-        if value is None and (source.takes_null or len(found) > 1):
+    values = {name: value for name in source.names if (value := _look_up(config, name)) is not _MISSING}
+    stated_values = {}
+    for name, value in values.items():
+        if value is None and (source.takes_null or len(values) > 1):
             continue
-        given[name] = _checked(value, source, kind, f"{where.at(name)}: {name!r}")
-    if given:
-        name, value = next(iter(given.items()))
-        if any(other != value for other in given.values()):
-            both = " but ".join(f"{name!r} is {value!r}" for name, value in given.items())
+        stated_values[name] = _checked(value, source, kind, f"{where.at(name)}: {name!r}")
+    if stated_values:
+        name, value = next(iter(stated_values.items()))
+        if any(other != value for other in stated_values.values()):
+            both = " but ".join(f"{name!r} is {value!r}" for name, value in stated_values.items())
             raise ModelError(f"{where}: {both}; both keys mean the same, keep one")
         return Fact(value, name)
-    null = (found or source.default is None) and source.null is not REQUIRED
+    null = (values or source.default is None) and source.null is not REQUIRED
     default = source.null if null else source.default
     if default is REQUIRED:
         names = " or ".join(map(repr, source.names))
@@ -225,31 +225,31 @@ def _fact(field: str, kind: FieldType, source: Any, config: Config, fields: Fiel
     value = _derived(default, fields, where, source.names[0]) if callable(default) else default
     if source.read and value is not None:
         value = source.read(value)
-    return Fact(value, next(iter(found), source.names[0]), assumed=True)
+    return Fact(value, next(iter(values), source.names[0]), assumed=True)
 
 
-def _derived(rule: Callable[[Fields], Any], fields: Fields, where: ConfigLocation, what: str) -> Any:
+def _derived(rule: Callable[[Fields], Any], fields: Fields, where: ConfigLocation, name: str) -> Any:
     """The value that a rule computes from other fields. Raises ModelError if they contradict each other."""
     try:
         return rule(fields)
     except ValueError as error:
-        raise ModelError(f"{where}: {what}: {error}") from None
+        raise ModelError(f"{where}: {name}: {error}") from None
 
 
-def _checked(value: Any, source: Key, kind: FieldType, what: str) -> Any:
+def _checked(value: Any, source: Key, kind: FieldType, name: str) -> Any:
     """A config value converted to the field's own terms. Raises ModelError if it is invalid."""
-    wanted, read = kind.expected, value
+    wanted, setting = kind.expected, value
     if source.read:
         try:
-            read = source.read(value)
+            setting = source.read(value)
         except ValueError as error:
-            read, wanted = None, str(error)
-    if read is None or not kind.accepts(read):
+            setting, wanted = None, str(error)
+    if setting is None or not kind.accepts(setting):
         is_text = (
             "the text " if isinstance(value, str) and kind.expected.startswith(("a number", "a whole number")) else ""
         )
-        raise ModelError(f"{what} is {is_text}{shorten(value)}; it must be {wanted}")
-    return len(read) if kind is LABELS and isinstance(read, dict) else read
+        raise ModelError(f"{name} is {is_text}{shorten(value)}; it must be {wanted}")
+    return len(setting) if kind is LABELS and isinstance(setting, dict) else setting
 
 
 def _look_up(config: Config, name: str) -> Any:
@@ -270,20 +270,20 @@ def _head(
 ) -> tuple[str, Head, tuple[Text, ...]]:
     """The class suffix and the head that `architectures` names; without it, the family's usual head and a note."""
     classes = {f"{family.prefix}{suffix}": suffix for suffix in family.classes}
-    named = config.get("architectures")
-    if not named:
+    class_names = config.get("architectures")
+    if not class_names:
         name = next(iter(classes))
         notes: tuple[Text, ...] = (f"{where}: no 'architectures'; the usual head of {model_type} is assumed, {name}",)
     else:
-        if not (isinstance(named, list) and all(isinstance(n, str) for n in named)):
-            raise ModelError(f"{where}: 'architectures' is {shorten(named)}; it must be a list of class names")
+        if not (isinstance(class_names, list) and all(isinstance(n, str) for n in class_names)):
+            raise ModelError(f"{where}: 'architectures' is {shorten(class_names)}; it must be a list of class names")
         notes = ()
         # Some old checkpoints spell the prefix differently: LLaMAForCausalLM.
-        name = next((known for known in classes if known.lower() == named[0].lower()), named[0])
+        name = next((own for own in classes if own.lower() == class_names[0].lower()), class_names[0])
         if name not in classes:
             raise ModelError(
-                f"{where}: 'architectures' names {shorten(named[0])}, a head that is not supported for "
-                f"{model_type}{choices(named[0], classes)}"
+                f"{where}: 'architectures' names {shorten(class_names[0])}, a head that is not supported for "
+                f"{model_type}{choices(class_names[0], classes)}"
             )
     stages = tuple(
         stage._replace(
@@ -300,8 +300,8 @@ def _head(
 
 def _classes(stage: HeadStage, fields: Fields) -> int | None:
     """The number of classes of a stage, or the width of its pooler."""
-    found: int = fields["pooler_width" if stage.out == "pooler" else "labels"]
-    return found if stage.classes is None else stage.classes
+    classes: int = fields["pooler_width" if stage.out == "pooler" else "labels"]
+    return classes if stage.classes is None else stage.classes
 
 
 def _activation(name: str | None, fields: Fields) -> str | None:

@@ -52,29 +52,29 @@ def _sets(config: Config, key: Key) -> bool:
 
 def _is_plausible(family: Family, config: Config) -> bool:
     """Whether nothing in the config contradicts a family, and no size would be the family's own default."""
-    named = config.get("architectures")
-    if isinstance(named, list) and named and _head_suffix(str(named[0])) not in map(_head_suffix, family.classes):
+    names = config.get("architectures")
+    if isinstance(names, list) and names and _head_suffix(str(names[0])) not in map(_head_suffix, family.classes):
         return False
     if family.source or family.fields.get("norm") == ("layernorm" if RMS_NORM_KEY in config else "rmsnorm"):
         return False
     if config.get("hidden_act") in ("silu", "swish") and not family.fields.get("gated"):
         return False  # in all families, an MLP with SiLU is gated
-    asked = set(_key_fields(family, DISTINCTIVE_FIELDS))
+    distinctive = set(_key_fields(family, DISTINCTIVE_FIELDS))
     others = {
         part
         for other in FAMILIES.values()
         for part, key in _key_fields(other, DISTINCTIVE_FIELDS).items()
         if _sets(config, key)
     }
-    if not all(_sets(config, key) for key in _key_fields(family, DISTINCTIVE_FIELDS).values()) or others - asked:
+    if not all(_sets(config, key) for key in _key_fields(family, DISTINCTIVE_FIELDS).values()) or others - distinctive:
         return False
     return all(_sets(config, key) or callable(key.default) for key in _key_fields(family, SIZE_FIELDS).values())
 
 
 def _head_suffix(name: str) -> str:
     """The known head suffix of a class name; `LMHeadModel` of older classes counts as `ForCausalLM`."""
-    known = {suffix for family in FAMILIES.values() for suffix in family.classes if name.endswith(suffix)}
-    return max(known, key=len, default="").replace("LMHeadModel", "ForCausalLM")
+    suffixes = {suffix for family in FAMILIES.values() for suffix in family.classes if name.endswith(suffix)}
+    return max(suffixes, key=len, default="").replace("LMHeadModel", "ForCausalLM")
 
 
 def matching_families(config: Config) -> Text:
@@ -101,8 +101,8 @@ def matching_families(config: Config) -> Text:
 def _ignored_keys(family: Family, config: Config) -> list[str]:
     """The keys of a config that similar families read and this one does not."""
     relevant = set().union(*(_keys_of(other) for other in FAMILIES.values() if other.encoder == family.encoder))
-    known = _keys_of(family) | ({RMS_NORM_KEY} if family.fields.get("norm") == "rmsnorm" else set())
-    return sorted(key for key in config if key in relevant - known and config[key] not in (None, False))
+    known_keys = _keys_of(family) | ({RMS_NORM_KEY} if family.fields.get("norm") == "rmsnorm" else set())
+    return sorted(key for key in config if key in relevant - known_keys and config[key] not in (None, False))
 
 
 def as_family(config: Config, family: str, where: str) -> tuple[Config, tuple[Text, ...]]:
@@ -114,8 +114,8 @@ def as_family(config: Config, family: str, where: str) -> tuple[Config, tuple[Te
     if row is None:
         near = suggest(family, FAMILIES) or ";"
         raise ModelError(Option("family"), f": unknown family {shorten(family)}{near} ", LIST_FAMILIES, " lists them")
-    named = config.get("architectures")
-    name = str(named[0]) if isinstance(named, list) and named else ""
+    class_names = config.get("architectures")
+    name = str(class_names[0]) if isinstance(class_names, list) and class_names else ""
     suffix = next((suffix for suffix in row.classes if name.endswith(suffix)), next(iter(row.classes)))
     notes: list[Text] = [
         WarningNote(

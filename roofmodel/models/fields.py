@@ -125,10 +125,10 @@ NORM_POSITION = _one_of("before", "after", "both", "sum")
 
 def pair(sides: Any) -> tuple[int, int]:
     """Rows and columns of pixels from a config value such as `224` or `[224, 320]`."""
-    found = tuple(sides) if isinstance(sides, list | tuple) else (sides, sides)
-    if len(found) != 2 or not all(map(SIZE.accepts, found)):
+    numbers = tuple(sides) if isinstance(sides, list | tuple) else (sides, sides)
+    if len(numbers) != 2 or not all(map(SIZE.accepts, numbers)):
         raise ValueError(SIDES.expected)
-    return found
+    return numbers
 
 
 SIDES = FieldType(lambda v: isinstance(v, tuple), "pixels per side, or a list of two: rows and columns")

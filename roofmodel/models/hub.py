@@ -111,8 +111,8 @@ def fine_tuned(name: str) -> Checkpoint | None:
     name = SAME_ARCHITECTURE.get(name.lower().removeprefix("deepseek-ai/"), name)
     organization, _, wanted = name.rpartition("/")
     for entry in catalog():
-        for known in (entry.id, *entry.aliases):
-            owner, _, stem = known.rpartition("/")
+        for alias in (entry.id, *entry.aliases):
+            owner, _, stem = alias.rpartition("/")
             if _untuned(wanted) == _untuned(stem) and organization.lower() in ("", owner.lower()):
                 return entry
     return None
@@ -183,8 +183,8 @@ def _folder_without_config(folder: Path) -> str:
     """What a folder contains instead of a config.json, and what to give."""
     if (adapter := folder / "adapter_config.json").is_file():
         base = _read(adapter).get("base_model_name_or_path")
-        named = f": roof estimate {shlex.quote(base)}" if isinstance(base, str) and base else ""
-        return f"the adapter of a model (adapter_config.json), not a model; give the model that it adapts{named}"
+        command = f": roof estimate {shlex.quote(base)}" if isinstance(base, str) and base else ""
+        return f"the adapter of a model (adapter_config.json), not a model; give the model that it adapts{command}"
     if (folder / "params.json").is_file():
         return (
             "a checkpoint in Meta's or Mistral's own format (params.json); give its Hub id, or convert it: "
@@ -255,15 +255,15 @@ def _read(file: Path) -> dict[str, Any]:
 
 def _without_duplicates(file: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """A JSON object as a dict. Raises ModelError for a key with two different values."""
-    found: dict[str, Any] = {}
+    mapping: dict[str, Any] = {}
     for key, value in pairs:
-        if key in found and found[key] != value:
+        if key in mapping and mapping[key] != value:
             raise ModelError(
-                f"{file}: duplicate key {shorten(key)}, with the values {shorten(found[key])} and {shorten(value)}; "
+                f"{file}: duplicate key {shorten(key)}, with the values {shorten(mapping[key])} and {shorten(value)}; "
                 "keep one"
             )
-        found[key] = value
-    return found
+        mapping[key] = value
+    return mapping
 
 
 # --- The Hugging Face cache and the Hub -------------------------------------------------------------
@@ -301,8 +301,10 @@ def _from_hub(name: str) -> Path:
         try:
             file = str(huggingface_hub.hf_hub_download(name, "config.json", token=token))
         except Exception as error:
-            asked = (getattr(getattr(each, "response", None), "status_code", None) for each in (error, error.__cause__))
-            if not any(status in UNAUTHORIZED for status in asked):
+            statuses = (
+                getattr(getattr(each, "response", None), "status_code", None) for each in (error, error.__cause__)
+            )
+            if not any(status in UNAUTHORIZED for status in statuses):
                 raise
             token = None  # the user's
             file = str(huggingface_hub.hf_hub_download(name, "config.json", token=token))
@@ -343,9 +345,9 @@ def _within_timeout(download: Any) -> Any:
 
 def _unknown(name: str) -> Message:
     entries = list(catalog())
-    known = [entry.id if "/" in name else entry.id.partition("/")[2] for entry in entries]
-    known += [alias for entry in entries for alias in entry.aliases if ("/" in alias) == ("/" in name)]
-    hint = suggest(name, known)
+    known_names = [entry.id if "/" in name else entry.id.partition("/")[2] for entry in entries]
+    known_names += [alias for entry in entries for alias in entry.aliases if ("/" in alias) == ("/" in name)]
+    hint = suggest(name, known_names)
     return Message(
         f"unknown model {shorten(name)}{hint or ';'} not packaged (see ", LIST_MODELS, "), not a path, "
         "not in the local Hugging Face cache",

@@ -81,10 +81,10 @@ class Quantization(NamedTuple):
 
         `modules` are its names in a layer, such as `self_attn.q_proj`; a pattern for one of them is enough.
         """
-        found = _matching_layers(self.ignored, modules, layers)
+        unconverted = _matching_layers(self.ignored, modules, layers)
         if self.targets:
-            found = found | (set(range(layers)) - _matching_layers(self.targets, modules, layers))
-        return len(found)
+            unconverted = unconverted | (set(range(layers)) - _matching_layers(self.targets, modules, layers))
+        return len(unconverted)
 
     def unmatched(self, modules: Sequence[str], layers: int) -> Unmatched:
         """The targets and the ignored names that match none of these modules of any layer.
@@ -116,16 +116,16 @@ def quantization(config: Settings, where: object) -> tuple[Quantization | None, 
     if method == "bitnet" and settings.get("quantization_mode") == "online":
         return None, (f"{where}: quantization_config (bitnet): the checkpoint is quantized while it runs",)
     weights, others = _weights_and_groups(method, settings)
-    what = f"{where}: quantization_config ({method})"
+    place = f"{where}: quantization_config ({method})"
     if weights.format is None:
         why = AnswerNote(
-            f"{what}: {weights.assumed}, so memory is unknown, and bounds and times assume 16 bits; ",
+            f"{place}: {weights.assumed}, so memory is unknown, and bounds and times assume 16 bits; ",
             "unknown weight format; give ",
             Option("weights"),
         )
         return Quantization(method, None, _kv(settings), is_known=False), (why,)
     assumed = {each.assumed: None for each in (weights, *(other for other, _ in others)) if each.assumed}
-    notes = [f"{what}: {text}" for text in assumed]
+    notes = [f"{place}: {text}" for text in assumed]
     listed = dict.fromkeys(name for key in LISTS for name in names_in(settings.get(key)))
     listed |= dict.fromkeys(_excluded(settings))
     ignored = tuple(name.removesuffix(".weight") for name in listed if not OTHER_MODALITIES.search(name))
@@ -141,23 +141,23 @@ Groups = list[tuple[StoredWeights, tuple[str, ...]]]
 
 def _weights_and_groups(method: str, settings: Settings) -> tuple[StoredWeights, Groups]:
     """The main format of the converted weights, and the modules in other formats."""
-    named = _named_modules(method, settings)
-    if method.startswith("modelopt") and named and settings.get("quant_algo") in ("MIXED_PRECISION", None):
-        main = Counter(form for _, form in named).most_common(1)[0][0]
-    elif method == "hqq" and named:  # a format for each kind of layer, and none for the others
-        main = named[0][1]
+    modules = _named_modules(method, settings)
+    if method.startswith("modelopt") and modules and settings.get("quant_algo") in ("MIXED_PRECISION", None):
+        main = Counter(form for _, form in modules).most_common(1)[0][0]
+    elif method == "hqq" and modules:  # a format for each kind of layer, and none for the others
+        main = modules[0][1]
     else:
         main = stored_weights(method, settings)
     groups: dict[StoredWeights, dict[str, None]] = {}
-    for name, form in named:
+    for name, form in modules:
         groups.setdefault(form, {})[name] = None
-    found = [(form, tuple(names)) for form, names in groups.items()]
+    stated_groups = [(form, tuple(names)) for form, names in groups.items()]
     described = [
         (compressed_format(group["weights"]), tuple(names_in(group.get("targets"))))
         for group in weight_groups(settings)
         if not is_for_all(group)
     ]
-    return main, found + [(form, names) for form, names in described if form.format != main.format]
+    return main, stated_groups + [(form, names) for form, names in described if form.format != main.format]
 
 
 def _named_modules(method: str, settings: Settings) -> list[tuple[str, StoredWeights]]:
@@ -166,33 +166,35 @@ def _named_modules(method: str, settings: Settings) -> list[tuple[str, StoredWei
 
 
 def _settings_by_module(method: str, settings: Settings) -> Iterator[tuple[str, StoredWeights]]:
-    def stated(key: str) -> Iterator[tuple[str, Settings]]:
-        found = settings if key == "" else settings.get(key)
-        if isinstance(found, dict):
-            yield from ((name, each) for name, each in found.items() if isinstance(each, dict))
+    def settings_of(key: str) -> Iterator[tuple[str, Settings]]:
+        section = settings if key == "" else settings.get(key)
+        if isinstance(section, dict):
+            yield from ((name, each) for name, each in section.items() if isinstance(each, dict))
 
     if method.startswith("modelopt"):
-        for name, each in stated("quantized_layers"):
+        for name, each in settings_of("quantized_layers"):
             yield _EXPERT.sub("experts.0", name), modelopt_format(each.get("quant_algo"), each) or StoredWeights(None)
     elif method == "mlx":
-        yield from ((name, stored_weights("mlx", each)) for name, each in stated("") if "bits" in each)
+        yield from ((name, stored_weights("mlx", each)) for name, each in settings_of("") if "bits" in each)
     elif method == "gptq":
-        for name, each in stated("dynamic"):
+        for name, each in settings_of("dynamic"):
             if not name.startswith("-:"):
                 both = {"group_size": settings.get("group_size"), "bits": settings.get("bits"), **each}
                 yield f"re:{name.removeprefix('+:')}", stored_weights(method, both)
     elif method in ("auto-round", "intel/auto-round"):
-        for name, each in stated("extra_config"):
+        for name, each in settings_of("extra_config"):
             if not _keeps_format(each):
                 yield name, integers(each.get("bits"), each.get("group_size", settings.get("group_size")), False)
     elif method == "hqq":
-        for name, each in stated("quant_config"):
+        for name, each in settings_of("quant_config"):
             if isinstance(each.get("weight_quant_params"), dict):
                 yield name, hqq(each)
     elif method == "quark":
-        yield from ((name, quark(each["weight"])) for name, each in stated("layer_quant_config") if each.get("weight"))
+        yield from (
+            (name, quark(each["weight"])) for name, each in settings_of("layer_quant_config") if each.get("weight")
+        )
     elif method == "gemma":
-        for name, each in stated("module_quant_configs"):
+        for name, each in settings_of("module_quant_configs"):
             yield f"re:.*(?:{name})", mean_bits(each.get("num_bits", settings.get("num_bits", 4)))
 
 
@@ -244,8 +246,8 @@ DTYPES = {
 
 def checkpoint_dtype(config: Settings) -> str | None:
     """The format that a config's `torch_dtype` (since transformers 4.56 `dtype`) states; None without a known one."""
-    stated = next((config[key] for key in ("torch_dtype", "dtype") if isinstance(config.get(key), str)), "")
-    return DTYPES.get(stated.removeprefix("torch."))
+    name = next((config[key] for key in ("torch_dtype", "dtype") if isinstance(config.get(key), str)), "")
+    return DTYPES.get(name.removeprefix("torch."))
 
 
 def _method(settings: Settings) -> str:
@@ -296,13 +298,13 @@ def _matching_layers(patterns: tuple[str, ...], modules: Sequence[str], layers: 
     """The layers in which one of the modules matches one of the patterns."""
     for_all, for_one = _indexed(patterns)
     parts = {part for module in modules for part in _leading_parts(module)}
-    found = {layer for part in parts for layer in for_one.get(part, ()) if layer < layers}
+    matches = {layer for part in parts for layer in for_one.get(part, ()) if layer < layers}
     by_layer, paths, regexes = _DIGIT.search(" ".join(for_all)), _layer_paths(for_all), [*map(_regex, for_all)]
     for layer in range(layers if by_layer else 1):
         names = [f"{path}.{layer}.{module}" for path in paths for module in modules]
         if any(regex.match(name) for regex in regexes for name in names):
-            found |= {layer} if by_layer else set(range(layers))
-    return found
+            matches |= {layer} if by_layer else set(range(layers))
+    return matches
 
 
 def _without_match(patterns: tuple[str, ...], modules: Sequence[str], layers: int) -> list[str]:

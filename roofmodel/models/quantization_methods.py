@@ -99,8 +99,8 @@ def _stored_weights(method: str, settings: Settings) -> StoredWeights:
             return mean_bits(2)  # ternary, four weights in a byte (integrations/bitnet.py); one scale per matrix
         case "spqr":
             # 3-bit scales and zero points of rows of 16 weights, four 16-bit numbers for each tile of 16 × 16 of them
-            found = mean_bits(_number(settings, "bits", 3) + Fraction(2 * 3, 16) + Fraction(4 * SCALE, 16 * 16))
-            return found._replace(assumed="weights that are stored apart as outliers are not counted")
+            weights = mean_bits(_number(settings, "bits", 3) + Fraction(2 * 3, 16) + Fraction(4 * SCALE, 16 * 16))
+            return weights._replace(assumed="weights that are stored apart as outliers are not counted")
         case "higgs":
             return _grouped(settings.get("bits", 4), settings.get("group_size", 256), SCALE)
         case "mlx" | "metal":
@@ -145,8 +145,8 @@ def _is_size(value: Any) -> bool:
 
 def _part(settings: Settings, key: str) -> Settings:
     """A dictionary within the settings; empty if there is none."""
-    found = settings.get(key)
-    return found if isinstance(found, dict) else {}
+    section = settings.get(key)
+    return section if isinstance(section, dict) else {}
 
 
 def _fp8_block(block: Any, scale_format: Any = None) -> StoredWeights:
@@ -200,7 +200,7 @@ def hqq(config: Settings) -> StoredWeights:
     """HQQ: a scale and a zero point per group, of 16 bits unless quantized; a word has ten weights of 3 bits."""
     weights = _part(config, "weight_quant_params") or config
     bits, group = weights.get("nbits", 4), weights.get("group_size", 64)
-    added = sum(_number(_part(config, f"{what}_quant_params"), "nbits", SCALE) for what in ("scale", "zero"))
+    added = sum(_number(_part(config, f"{kind}_quant_params"), "nbits", SCALE) for kind in ("scale", "zero"))
     return _grouped(Fraction(32, 10) if bits == 3 else bits, group, added)
 
 
@@ -209,8 +209,8 @@ def _aqlm(settings: Settings) -> StoredWeights:
     names = {"in_group_size": 8, "out_group_size": 1, "num_codebooks": 1, "nbits_per_codebook": 16}
     inner, outer, codebooks, bits = (_number(settings, name, default) for name, default in names.items())
     entries = f"{codebooks} × 2^{bits} × {inner * outer}"
-    found = mean_bits(codebooks * bits / (inner * outer))
-    return found._replace(assumed=f"the codebooks of each matrix ({entries} numbers of 16 bits) are not counted")
+    weights = mean_bits(codebooks * bits / (inner * outer))
+    return weights._replace(assumed=f"the codebooks of each matrix ({entries} numbers of 16 bits) are not counted")
 
 
 def _vptq(settings: Settings) -> StoredWeights:
@@ -268,23 +268,23 @@ def quark(weight: Any) -> StoredWeights:
         return StoredWeights("fp8") if "e8m0" not in str(weight.get("scale_format")) else mean_bits(8 + MX_SCALE)
     if name.startswith(("fp4", "mxfp4", "mx")):
         return StoredWeights("mxfp4")
-    if found := re.fullmatch(r"u?int([2-8])", name):
+    if match := re.fullmatch(r"u?int([2-8])", name):
         signed = not name.startswith("u") and weight.get("symmetric", True) is not False
-        return integers(int(found[1]), group, symmetric=signed)
+        return integers(int(match[1]), group, symmetric=signed)
     return StoredWeights(None, f"{shorten(weight.get('dtype'))} weights are not supported")
 
 
 def _compressed(settings: Settings) -> StoredWeights:
     """The format of the `weights` of the config groups: of the group for all linear layers, else of the first group."""
     groups = weight_groups(settings)
-    found = [compressed_format(group["weights"]) for group in groups]
-    if not found:
+    formats = [compressed_format(group["weights"]) for group in groups]
+    if not formats:
         return StoredWeights(None, "its config_groups describe no weights")
-    of_all = dict.fromkeys(each.format for each, group in zip(found, groups, strict=True) if is_for_all(group))
+    of_all = dict.fromkeys(each.format for each, group in zip(formats, groups, strict=True) if is_for_all(group))
     if len(of_all) > 1:
         names = " and ".join(form or "unsupported" for form in of_all)
         return StoredWeights(None, f"all of its linear layers have different formats ({names}), which is not supported")
-    return next((each for each in found if each.format is None), found[0])
+    return next((each for each in formats if each.format is None), formats[0])
 
 
 def config_groups(settings: Settings) -> list[Settings]:
@@ -331,8 +331,8 @@ def _modelopt(settings: Settings) -> StoredWeights:
     algorithm = settings.get("quant_algo")
     if algorithm is None and config_groups(settings):
         return _compressed(settings)
-    found = modelopt_format(algorithm, settings)
-    return found if found else StoredWeights(None, f"quant_algo {shorten(algorithm)} is not supported")
+    weights = modelopt_format(algorithm, settings)
+    return weights if weights else StoredWeights(None, f"quant_algo {shorten(algorithm)} is not supported")
 
 
 def modelopt_format(algorithm: Any, settings: Settings) -> StoredWeights | None:

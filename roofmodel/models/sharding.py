@@ -50,7 +50,7 @@ def _stack(stack: Stack, tp: Number, within: Number) -> Stack:
 
 def _layer(layer: Layer, tp: Number, within: Number) -> Layer:
     return tuple(
-        sub._replace(branches=tuple(one._replace(part=_part(one.part, tp, within)) for one in sub.branches))
+        sub._replace(branches=tuple(branch._replace(part=_part(branch.part, tp, within)) for branch in sub.branches))
         for sub in layer
     )
 

@@ -147,9 +147,9 @@ def resolve_min_max(expression: Any, values: Mapping[Any, Any]) -> tuple[Any, di
 
     expression, chosen = sympy.sympify(expression), {}
     numbers = {name: sympy.sympify(value) for name, value in values.items()}
-    for found in expression.atoms(sympy.Min, sympy.Max):
-        choose = min if isinstance(found, sympy.Min) else max
-        chosen[found] = choose(found.args, key=lambda argument: argument.xreplace(numbers))
+    for extremum in expression.atoms(sympy.Min, sympy.Max):
+        choose = min if isinstance(extremum, sympy.Min) else max
+        chosen[extremum] = choose(extremum.args, key=lambda argument: argument.xreplace(numbers))
     return expression.xreplace(chosen), chosen
 
 
@@ -186,11 +186,11 @@ def _laid_out(
     counts: dict[tuple[int, ...], Any],
 ) -> Stack | Network:
     """A body with symbols; layers that are equal in numbers share their symbols."""
-    found = plan.build(_Sizes(plan, mark, sources))
-    if isinstance(found, Network) or isinstance(body, Network):
-        return found
+    symbolic_body = plan.build(_Sizes(plan, mark, sources))
+    if isinstance(symbolic_body, Network) or isinstance(body, Network):
+        return symbolic_body
     layer_groups = [indices for _, indices in body.kinds]
-    layers = list(found.layers)
+    layers = list(symbolic_body.layers)
     fact, which = plan.facts["layers"], "layers of the encoder" if mark else "layers"
     for indices in layer_groups:
         if indices not in counts:
@@ -199,8 +199,8 @@ def _laid_out(
             meaning = which if len(layer_groups) == 1 else f"{which} {units.ranges(indices)}"
             sources[counts[indices]] = _source(meaning, len(indices), fact)
         for index in indices:
-            layers[index] = found.layers[indices[0]]
-    return found._replace(layers=tuple(layers))
+            layers[index] = symbolic_body.layers[indices[0]]
+    return symbolic_body._replace(layers=tuple(layers))
 
 
 def _source(meaning: str, value: int, fact: Fact) -> SymbolSource:
@@ -243,12 +243,12 @@ class _Sizes(Mapping[str, Any]):
         if rule is None:
             return None
         try:
-            found = sympy.sympify(rule(self))
+            expression = sympy.sympify(rule(self))
         except TypeError:  # int(…) or a comparison: the rule needs numbers
             return None
-        found = found.replace(sympy.floor, lambda inside: inside)
-        exact = found.subs({known: source.value for known, source in self.sources.items()})
-        return found if found.free_symbols and exact == self.plan.facts[field].value else None
+        expression = expression.replace(sympy.floor, lambda inside: inside)
+        exact = expression.subs({number: source.value for number, source in self.sources.items()})
+        return expression if expression.free_symbols and exact == self.plan.facts[field].value else None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.plan.facts)

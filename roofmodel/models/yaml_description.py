@@ -109,32 +109,32 @@ def load(path: Path) -> Architecture:
     if head and word not in ROW.classes:
         raise head.error(f"'head' is {word!r}{choices(word, ROW.classes)}")
     row = ROW._replace(encoder=config.get("causal") is False)
-    found = architecture_from_row(
+    architecture = architecture_from_row(
         {**config, "architectures": [word]}, printable(path.stem), ConfigLocation(str(path), lines), MODEL_TYPE, row
     )
-    return replace(found, notes=())  # a default here is the format's, not another class's
+    return replace(architecture, notes=())  # a default here is the format's, not another class's
 
 
 def keys() -> dict[str, set[str]]:
     """The keys of each section; of the file, under an empty name."""
-    found: dict[str, set[str]] = {"": {"head"}}
+    names: dict[str, set[str]] = {"": {"head"}}
     for source in (*ROW.fields.values(), *(source for _, source in ROW.switches.values())):
         if isinstance(source, Key):
             section, _, name = source.names[0].rpartition(".")
-            found.setdefault(section, set()).add(name)
-            found[""] |= {section or name}
-    return found
+            names.setdefault(section, set()).add(name)
+            names[""] |= {section or name}
+    return names
 
 
 def _values(root: YamlValue) -> tuple[dict[str, Any], dict[str, int]]:
     """What a file says, as a config would, and the line of each key."""
-    known = keys()
+    known_keys = keys()
     config: dict[str, Any] = {}
     lines = {}
-    for name, entry in root.mapping(sorted(known[""])).items():
+    for name, entry in root.mapping(sorted(known_keys[""])).items():
         lines[name] = entry.line
-        if name in known:
-            inside = entry.mapping(sorted(known[name]), required=NEEDED.get(name, ()))
+        if name in known_keys:
+            inside = entry.mapping(sorted(known_keys[name]), required=NEEDED.get(name, ()))
             config[name] = {key: entry.value() for key, entry in inside.items()}
             lines |= {entry.path: entry.line for entry in inside.values()}
         else:

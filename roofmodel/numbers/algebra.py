@@ -68,10 +68,10 @@ class Backend:
         return math.expm1(a)
 
     def subsets(self, size: Number, among: Number) -> Number:
-        found: Number = 1.0
+        count: Number = 1.0
         for chosen in range(int(size)):
-            found = found * maximum(among - chosen, 0) / (chosen + 1)
-        return found
+            count = count * maximum(among - chosen, 0) / (chosen + 1)
+        return count
 
     def either(self, condition: Number, yes: Number, no: Number) -> Number:
         return yes if condition else no
@@ -270,8 +270,8 @@ def _backend_of(*types: type) -> Backend:
 
 def product(values: Iterable[Number]) -> Number:
     """The product of the values; 1 for none."""
-    found = list(values)
-    return _backend(*found).product(found)
+    values = list(values)
+    return _backend(*values).product(values)
 
 
 def minimum(a: Number, b: Number) -> Number:
@@ -290,8 +290,8 @@ def maximum(a: Number, b: Number) -> Number:
 
 def largest(values: Iterable[Number]) -> Number:
     """The largest of the values, 0 for none; of symbols an unevaluated `Max`, since only their values decide."""
-    found = list(values)
-    return _backend(*found).largest(found)
+    values = list(values)
+    return _backend(*values).largest(values)
 
 
 def ceil_div(a: Number, b: Number) -> Number:

@@ -104,8 +104,8 @@ class DerivationTrace(Trace):
         module = sys.modules[function.__module__]
         names = {**vars(module), _LINE: self.part}
         exec(_with_named_lines(module), names)
-        named: Callable[..., Any] = names[function.__name__]
-        return named
+        function_with_lines: Callable[..., Any] = names[function.__name__]
+        return function_with_lines
 
     def part(self, name: str, value: Any, unit: str = "") -> Any:
         """A number that later lines call by this name; constants are inputs, anything else stays as it is."""
@@ -114,21 +114,25 @@ class DerivationTrace(Trace):
         return self.step("part", value, name, unit) if type(value) is DerivedNumber else value
 
     def _write(self, node: tuple[Any, ...], least: float | None) -> Traced:
-        found = self._numbers.get((node, None))
-        if found is None:
-            what, *operands = node
-            value = operands[-1] if what in LEAVES else VALUES[what](*(self._values[operand] for operand in operands))
-            kind = Condition if what in COMPARISONS or what == "and" else DerivedNumber
-            found = self._numbers[node, None] = kind(self, len(self.nodes), value)
+        number = self._numbers.get((node, None))
+        if number is None:
+            operation, *operands = node
+            value = (
+                operands[-1]
+                if operation in LEAVES
+                else VALUES[operation](*(self._values[operand] for operand in operands))
+            )
+            kind = Condition if operation in COMPARISONS or operation == "and" else DerivedNumber
+            number = self._numbers[node, None] = kind(self, len(self.nodes), value)
             self.nodes.append(node)
             self._values.append(value)
-        return found
+        return number
 
     # --- Arithmetic ---------------------------------------------------------------------------------
 
-    def binary(self, what: str, a: Any, b: Any) -> Any:
+    def binary(self, operation: str, a: Any, b: Any) -> Any:
         """The result of an operation on two numbers; a condition and its negation share a node, so none is reused."""
-        return self.computed(what, a, b)
+        return self.computed(operation, a, b)
 
     def is_constant(self, value: Any, number: int) -> bool:
         """Whether the value is a constant that equals the number."""
@@ -137,37 +141,37 @@ class DerivationTrace(Trace):
     def sum(self, a: Any, b: Any) -> Any:
         """`a + b` without terms that cancel; a condition counts as 1 or 0."""
         a, b = self._number(a), self._number(b)
-        kept = self._uncancelled([*self._terms(a, 1), *self._terms(b, 1)])
-        return super().sum(a, b) if kept is None else self._sum_of(kept)
+        terms = self._uncancelled([*self._terms(a, 1), *self._terms(b, 1)])
+        return super().sum(a, b) if terms is None else self._sum_of(terms)
 
     def difference(self, a: Any, b: Any) -> Any:
         """`a - b`; `1 - condition` is its negation, which the same line states. Other conditions count as 1 or 0."""
         if self.is_constant(a, 1) and isinstance(b, Condition):
             return Condition(self, b.index, not b.value)
         a, b = self._number(a), self._number(b)
-        kept = self._uncancelled([*self._terms(a, 1), *self._terms(b, -1)])
-        return super().difference(a, b) if kept is None else self._sum_of(kept)
+        terms = self._uncancelled([*self._terms(a, 1), *self._terms(b, -1)])
+        return super().difference(a, b) if terms is None else self._sum_of(terms)
 
     def _terms(self, value: Any, sign: int) -> Iterator[tuple[int, int]]:
         """The terms of a sum, in order: the node and the sign of each."""
         index = self.index(value)
-        what, *operands = self.nodes[index]
-        if what not in ("+", "-"):
+        operation, *operands = self.nodes[index]
+        if operation not in ("+", "-"):
             yield index, sign
             return
         left, right = (self._at(operand) for operand in operands)
         yield from self._terms(left, sign)
-        yield from self._terms(right, sign if what == "+" else -sign)
+        yield from self._terms(right, sign if operation == "+" else -sign)
 
     def _uncancelled(self, terms: Sequence[tuple[int, int]]) -> list[tuple[int, int]] | None:
         """The terms without pairs of one node with both signs; None where there is no such pair."""
-        kept: list[tuple[int, int]] = []
+        remaining: list[tuple[int, int]] = []
         for index, sign in terms:
-            if (index, -sign) in kept:
-                kept.remove((index, -sign))
+            if (index, -sign) in remaining:
+                remaining.remove((index, -sign))
             else:
-                kept.append((index, sign))
-        return kept if len(kept) < len(terms) else None
+                remaining.append((index, sign))
+        return remaining if len(remaining) < len(terms) else None
 
     def _sum_of(self, terms: Sequence[tuple[int, int]]) -> Any:
         """The sum of the terms; a positive one is first."""
@@ -204,9 +208,9 @@ class DerivationTrace(Trace):
             return self.step("given that", condition, value) if type(value) is DerivedNumber else value
         return super().product(a, b)
 
-    def quotient(self, what: str, a: Any, b: Any) -> Any:
+    def quotient(self, operation: str, a: Any, b: Any) -> Any:
         """`a / b`, `a // b`, or `a / b` rounded up."""
-        return a if what == "/" and self.is_constant(b, 1) else self.step(what, a, b)
+        return a if operation == "/" and self.is_constant(b, 1) else self.step(operation, a, b)
 
     def mean(self, total: Any, n: Any) -> Any:
         """`total / n`."""
@@ -223,9 +227,9 @@ class DerivationTrace(Trace):
             return other
         return self.step("max", a, b)
 
-    def comparison(self, what: str, a: Any, b: Any) -> Any:
+    def comparison(self, operation: str, a: Any, b: Any) -> Any:
         """`a < b` and the like as a condition; of `a == b` the answer."""
-        return _plain(a) == _plain(b) if what == "==" else self.step(what, a, b)
+        return _plain(a) == _plain(b) if operation == "==" else self.step(operation, a, b)
 
     def where(self, condition: Any, yes: Any, no: Any) -> Any:
         """`yes if condition else no`."""
@@ -250,27 +254,27 @@ class DerivationTrace(Trace):
             self._steps[index] = self._line(*self.nodes[index], value=self._values[index])
         return self._steps[index]
 
-    def _line(self, what: str, *operands: Any, value: Any) -> dict[str, DerivationStep]:
-        if what == "input":
+    def _line(self, operation: str, *operands: Any, value: Any) -> dict[str, DerivationStep]:
+        if operation == "input":
             return {operands[0]: DerivationStep(operands[0], "", written(value), value)}
-        if what in LEAVES:
+        if operation in LEAVES:
             return {}
-        if what == "part":
+        if operation == "part":
             inner, name, unit = operands[0], *(self._values[operand] for operand in operands[1:])
             text = self._text(inner)
             return {**self._lines(inner), name: DerivationStep(name, text.names, text.values, value, unit)}
-        if what == "given that":
+        if operation == "given that":
             condition, inner = operands
             return {**self._lines(condition), **self._statements(condition), **self._lines(inner)}
-        found: dict[str, DerivationStep] = {}
+        steps: dict[str, DerivationStep] = {}
         for operand in operands:
-            found |= {name: step for name, step in self._lines(operand).items() if name not in found}
-        return found
+            steps |= {name: step for name, step in self._lines(operand).items() if name not in steps}
+        return steps
 
     def _statements(self, condition: int) -> dict[str, DerivationStep]:
         """The comparisons of a condition, each as the line that holds."""
-        what, *operands = self.nodes[condition]
-        if what == "and":
+        operation, *operands = self.nodes[condition]
+        if operation == "and":
             return {name: line for operand in operands for name, line in self._statements(operand).items()}
         text = self._text(condition)
         return {text.names: DerivationStep(text.names, "", text.values, True)}
@@ -280,33 +284,33 @@ class DerivationTrace(Trace):
             self._texts[index] = self._made_text(*self.nodes[index], value=self._values[index])
         return self._texts[index]
 
-    def _made_text(self, what: str, *operands: Any, value: Any) -> NumberText:
-        if what in LEAVES or what == "part":
+    def _made_text(self, operation: str, *operands: Any, value: Any) -> NumberText:
+        if operation in LEAVES or operation == "part":
             number = written(value)
-            name = operands[0] if what == "input" else self._values[operands[1]] if what == "part" else number
+            name = operands[0] if operation == "input" else self._values[operands[1]] if operation == "part" else number
             return NumberText(name, number, ATOM)
         parts = [self._text(operand) for operand in operands]
-        if what == "given that":
+        if operation == "given that":
             return parts[1]
-        if what in BINARY:
-            sign, binds, *places = BINARY[what]
-        elif what in COMPARISONS:
-            _, *signs = COMPARISONS[what]
+        if operation in BINARY:
+            sign, binds, *places = BINARY[operation]
+        elif operation in COMPARISONS:
+            _, *signs = COMPARISONS[operation]
             sign, binds, places = signs[not value], SUM, [SUM, SUM]
-        elif what in BRACKETS:
+        elif operation in BRACKETS:
             sign, binds, places = "/", ATOM, [PRODUCT, POWER]
-        elif what == "max":
+        elif operation == "max":
             names, values = (", ".join(texts) for texts in zip(*(part.within(SUM) for part in parts), strict=True))
             return NumberText(f"max({names})", f"max({values})", ATOM)
-        elif what == "neg":
+        elif operation == "neg":
             name, number = parts[0].within(ATOM)
             return NumberText(f"-{name}", f"-{number}", PRODUCT)
         else:
-            return NumberText(f"{what}({parts[0].names})", f"{what}({parts[0].values})", ATOM)
+            return NumberText(f"{operation}({parts[0].names})", f"{operation}({parts[0].values})", ATOM)
         (left, left_value), (right, right_value) = (
             part.within(place) for part, place in zip(parts, places, strict=True)
         )
-        opening, closing = BRACKETS.get(what, ("", ""))
+        opening, closing = BRACKETS.get(operation, ("", ""))
         return NumberText(
             f"{opening}{left} {sign} {right}{closing}", f"{opening}{left_value} {sign} {right_value}{closing}", binds
         )

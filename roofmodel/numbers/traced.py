@@ -187,34 +187,34 @@ class Trace:
             return self._write(("whole", int(value)), None).index  # a decided condition is 0 or 1
         return self._write(("text" if isinstance(value, str) else "real", value), None).index
 
-    def step(self, what: str, *values: Any, least: float | None = None) -> Any:
+    def step(self, operation: str, *values: Any, least: float | None = None) -> Any:
         """The number that an operation gives."""
-        return self._write((what, *map(self.index, values)), least)
+        return self._write((operation, *map(self.index, values)), least)
 
     def _write(self, node: Node, least: float | None) -> Traced:
-        found = self._numbers.get((node, least))
-        if found is None:
-            found = self._numbers[node, least] = Traced(self, len(self.nodes), least)
+        number = self._numbers.get((node, least))
+        if number is None:
+            number = self._numbers[node, least] = Traced(self, len(self.nodes), least)
             self.nodes.append(node)
-        return found
+        return number
 
     # --- Arithmetic ---------------------------------------------------------------------------------
 
-    def binary(self, what: str, a: Any, b: Any) -> Any:
+    def binary(self, operation: str, a: Any, b: Any) -> Any:
         """The result of an operation on two numbers, at least one of them traced; computed once for each pair."""
         key = (
-            what,
+            operation,
             a.index if type(a) is Traced else (type(a), a),
             b.index if type(b) is Traced else (type(b), b),
         )
-        found = self._binary.get(key)
-        if found is None:
-            found = self._binary[key] = self.computed(what, a, b)
-        return found
+        number = self._binary.get(key)
+        if number is None:
+            number = self._binary[key] = self.computed(operation, a, b)
+        return number
 
-    def computed(self, what: str, a: Any, b: Any) -> Any:
+    def computed(self, operation: str, a: Any, b: Any) -> Any:
         """The result of an operation on two numbers."""
-        match what:
+        match operation:
             case "+":
                 return self.sum(a, b)
             case "-":
@@ -224,11 +224,11 @@ class Trace:
             case "/" if self.is_constant(a, 0):
                 return 0.0
             case "/" | "//" | "%":
-                return self.quotient(what, a, b)
+                return self.quotient(operation, a, b)
             case "**":
                 return self.step("**", a, b)
             case _:
-                return self.comparison(what, a, b)
+                return self.comparison(operation, a, b)
 
     def is_constant(self, value: Any, number: int) -> bool:
         """Whether the value is this int, so that x + 0 or x * 1 is x; false for 1.0: an int times 1.0 is a float."""
@@ -252,14 +252,14 @@ class Trace:
         if self.is_constant(a, 1) or self.is_constant(b, 1):
             return b if self.is_constant(a, 1) else a
         low, high = _least(a), _least(b)
-        known = low is not None and high is not None and low >= 0 and high >= 0
-        return self.step("*", a, b, least=low * high if known else None)  # type: ignore[operator]
+        is_known = low is not None and high is not None and low >= 0 and high >= 0
+        return self.step("*", a, b, least=low * high if is_known else None)  # type: ignore[operator]
 
-    def quotient(self, what: str, a: Any, b: Any) -> Any:
+    def quotient(self, operation: str, a: Any, b: Any) -> Any:
         """`a / b`, `a // b`, `a % b`, or a mean."""
         low, high = _least(a), _least(b)
         positive = low is not None and high is not None and low >= 0 and high > 0
-        return self.step(what, a, b, least=0 if positive else None)
+        return self.step(operation, a, b, least=0 if positive else None)
 
     def ceil_div(self, a: Any, b: Any) -> Any:
         """`a / b`, rounded up."""
@@ -277,24 +277,24 @@ class Trace:
         """`a if a >= b else b`."""
         return self._extreme("max", a, b, -math.inf, max)
 
-    def _extreme(self, what: str, a: Any, b: Any, neutral: float, among: Callable[[float, float], float]) -> Any:
+    def _extreme(self, operation: str, a: Any, b: Any, neutral: float, among: Callable[[float, float], float]) -> Any:
         if a is b:
             return a
         if not isinstance(a, Traced) and a == neutral:
             return b
         low, high = _least(a), _least(b)
-        return self.step(what, a, b, least=None if low is None or high is None else among(low, high))
+        return self.step(operation, a, b, least=None if low is None or high is None else among(low, high))
 
-    def comparison(self, what: str, a: Any, b: Any) -> Any:
+    def comparison(self, operation: str, a: Any, b: Any) -> Any:
         """`a < b` and the like: a bool where the lower bound of `a` decides it."""
         if a is b:
-            return what in ("<=", ">=", "==")
+            return operation in ("<=", ">=", "==")
         if a.least is not None and isinstance(b, int | float):
             if b < a.least:
-                return what in (">", ">=")
-            if b == a.least and what in ("<", ">="):
-                return what == ">="
-        return self.step(what.replace(">", "<"), b, a) if ">" in what else self.step(what, a, b)
+                return operation in (">", ">=")
+            if b == a.least and operation in ("<", ">="):
+                return operation == ">="
+        return self.step(operation.replace(">", "<"), b, a) if ">" in operation else self.step(operation, a, b)
 
     def where(self, condition: Any, yes: Any, no: Any) -> Any:
         """`yes if condition else no`; for tuples of the same structure, a choice for each number that differs."""
@@ -302,7 +302,7 @@ class Trace:
             return yes
         if isinstance(yes, tuple) and isinstance(no, tuple):
             return _filled(yes, map(partial(self.where, condition), _numbers(yes), _numbers(no)))
-        if not all(isinstance(one, Traced | int | float | str) for one in (yes, no)):
+        if not all(isinstance(branch, Traced | int | float | str) for branch in (yes, no)):
             raise Undecided(condition)
         same = not isinstance(yes, Traced) and not isinstance(no, Traced) and type(yes) is type(no) and yes == no
         return yes if same else self.step("if", condition, yes, no)
@@ -321,21 +321,21 @@ class Trace:
         The function runs again for each answer to each question that it asks. Raises Undecided where that gives more
         than `limit` results.
         """
-        left = limit
+        remaining = limit
 
         def follow(decided: Mapping[Traced, bool]) -> Cases[Result]:
-            nonlocal left
+            nonlocal remaining
             before, self._decided = self._decided, decided
             try:
                 return function()
             except Undecided as question:
-                if question.condition.trace is not self or left <= 0:
+                if question.condition.trace is not self or remaining <= 0:
                     raise
-                left -= 1
-                asked = question.condition
+                remaining -= 1
+                condition = question.condition
             finally:
                 self._decided = before
-            return Fork(asked, follow({**decided, asked: True}), follow({**decided, asked: False}))
+            return Fork(condition, follow({**decided, condition: True}), follow({**decided, condition: False}))
 
         return follow(self._decided)
 
@@ -364,26 +364,26 @@ class Trace:
     def excerpt(self, wanted: Iterable[Traced]) -> Excerpt:
         """The nodes that the wanted numbers depend on; chains whose parts nothing else uses are joined."""
         uses = Counter(number.index for number in wanted)
-        for index, (what, *operands) in reversed(list(enumerate(self.nodes))):
-            if uses[index] and what not in LEAVES:
+        for index, (operation, *operands) in reversed(list(enumerate(self.nodes))):
+            if uses[index] and operation not in LEAVES:
                 uses.update(operands)
         joined = {
             first
-            for index, (what, first, *_) in enumerate(self.nodes)
-            if uses[index] and what in CHAINS and uses[first] == 1 and self.nodes[first][0] == what
+            for index, (operation, first, *_) in enumerate(self.nodes)
+            if uses[index] and operation in CHAINS and uses[first] == 1 and self.nodes[first][0] == operation
         }
-        found, where, terms = list[Node](), dict[int, int](), dict[int, list[int]]()
-        for index, (what, *operands) in enumerate(self.nodes):
+        nodes, where, terms = list[Node](), dict[int, int](), dict[int, list[int]]()
+        for index, (operation, *operands) in enumerate(self.nodes):
             if not uses[index]:
                 continue
-            if what not in LEAVES:
+            if operation not in LEAVES:
                 operands = [place for operand in operands for place in terms[operand]]
             if index in joined:
                 terms[index] = operands
             else:
-                where[index], terms[index] = len(found), [len(found)]
-                found.append((what, *operands))
-        return Excerpt(found, where)
+                where[index], terms[index] = len(nodes), [len(nodes)]
+                nodes.append((operation, *operands))
+        return Excerpt(nodes, where)
 
     def evaluator(self, result: Any) -> Callable[[Mapping[str, Any]], Any]:
         """A function from the inputs by name to the value of a result: a traced number, cases, or a tuple of these.
@@ -394,13 +394,13 @@ class Trace:
 
         def evaluate(inputs: Mapping[str, Any]) -> Any:
             values: list[Any] = []
-            for what, *operands in used.nodes:
-                if what == "input":
+            for operation, *operands in used.nodes:
+                if operation == "input":
                     values.append(inputs[operands[0]])
-                elif what in LEAVES:
+                elif operation in LEAVES:
                     values.append(operands[0])
                 else:
-                    values.append(self._applied(what, [values[operand] for operand in operands]))
+                    values.append(self._applied(operation, [values[operand] for operand in operands]))
             return filled(result, values)
 
         def filled(value: Any, values: Sequence[Any]) -> Any:
@@ -409,17 +409,17 @@ class Trace:
             if isinstance(value, Fork):
                 return filled(value.yes if filled(value.condition, values) else value.no, values)
             if isinstance(value, tuple):
-                return _filled_with(value, [filled(one, values) for one in value])
+                return _filled_with(value, [filled(part, values) for part in value])
             return value
 
         return evaluate
 
-    def _applied(self, what: str, values: list[Any]) -> Any:
-        if what in CHAINS:
-            return reduce(OPERATIONS[what], values)
-        if what in OPERATIONS:
-            return OPERATIONS[what](*values)
-        function = self.functions[what]
+    def _applied(self, operation: str, values: list[Any]) -> Any:
+        if operation in CHAINS:
+            return reduce(OPERATIONS[operation], values)
+        if operation in OPERATIONS:
+            return OPERATIONS[operation](*values)
+        function = self.functions[operation]
         return function.trace.evaluate(function.result, {str(n): value for n, value in enumerate(values)})
 
     def evaluate(self, result: Any, inputs: Mapping[str, Any]) -> Any:

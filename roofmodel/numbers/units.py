@@ -125,9 +125,9 @@ def significant(value: float, digits: int = 3) -> str:
     return text
 
 
-def count(many: int, what: str, plural: str = "s") -> str:
+def count(many: int, noun: str, plural: str = "s") -> str:
     """`1 kernel launch`, `2 kernel launches`."""
-    return f"{many} {what}{plural if many != 1 else ''}"
+    return f"{many} {noun}{plural if many != 1 else ''}"
 
 
 def grouped(value: int) -> str:
@@ -165,8 +165,8 @@ def listed_gaps(numbers: Iterable[int]) -> str:
         >>> listed_gaps([0, 2, 1_000_000_000_000])
         '1, 3, 4, 5, 6 and 999999999993 more'
     """
-    known = set(numbers)
-    missing = max(known, default=-1) + 1 - len(known)
-    gaps = itertools.islice((number for number in itertools.count() if number not in known), min(missing, _LISTED))
+    members = set(numbers)
+    missing = max(members, default=-1) + 1 - len(members)
+    gaps = itertools.islice((number for number in itertools.count() if number not in members), min(missing, _LISTED))
     more = f" and {missing - _LISTED} more" if missing > _LISTED else ""
     return ", ".join(map(str, gaps)) + more

@@ -126,8 +126,8 @@ def op(
 
     seconds = None if measured is None else seconds_of("measured", measured, "140us")
     options = valid("engine_option", engine_option or ())
-    found = one_operation(
+    operation = one_operation(
         kind, Device.load(hw), sizes, dtype=dtype, kv_dtype=kv_dtype, engine=engine, engine_option=options,
         measured=seconds,
     )  # fmt: skip
-    return OpReport(found)
+    return OpReport(operation)

@@ -90,8 +90,8 @@ class OneOperation(NamedTuple):
         """The results of the formula of the expected time, line by line: times in seconds, and counts such as waves."""
         if self.run.formula is None:
             return []
-        given = {each.name for each in derivation.inputs(self.run.formula)}
-        return [step for step in derivation.steps(self.run.formula) if step.name not in given and _is_number(step)]
+        inputs = {each.name for each in derivation.inputs(self.run.formula)}
+        return [step for step in derivation.steps(self.run.formula) if step.name not in inputs and _is_number(step)]
 
     @property
     def terms(self) -> dict[str, float]:
@@ -147,8 +147,8 @@ def one_operation(
     `sizes` are those that are given; None is not given. `measured` is in seconds. Raises WorkloadError for an unknown
     kind, a size that is missing or that the operation does not have, and a format that the device does not support.
     """
-    name, given = _named(kind, {name: value for name, value in sizes.items() if value is not None})
-    complete = _complete(name, given)
+    name, own_sizes = _named(kind, {name: value for name, value in sizes.items() if value is not None})
+    complete = _complete(name, own_sizes)
     for option, form in (("dtype", dtype), ("kv_dtype", kv_dtype)):
         if form is not None and form not in PRECISIONS:
             raise WorkloadError(Option(option), f": unknown format {shorten(form)}{choices(form, PRECISIONS)}")
@@ -166,15 +166,15 @@ def one_operation(
     timing = Timing(device, used._replace(fuses=alone, extra_kernels="", launch=None))
     (run,) = timing.runs([operator], [placed], precision.compute, ReferenceCode())
     growing = GROWING.get(name)
-    found = OneOperation(name, complete, dtype, device, used, operator, placed, run, growing, None, measured)
+    operation = OneOperation(name, complete, dtype, device, used, operator, placed, run, growing, None, measured)
     if growing is None:
-        return found
+        return operation
 
     def limits(value: int) -> bool:  # a prompt's keys grow with its queries
         more = {"kv_len": complete["kv_len"] + value - complete["seq"]} if growing == "seq" else {}
         return str(counted(**{growing: value}, **more)[1].bound) == "compute"
 
-    return found._replace(compute_bound_from=_first(limits))
+    return operation._replace(compute_bound_from=_first(limits))
 
 
 def _named(kind: str, sizes: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -196,21 +196,21 @@ def _complete(name: str, sizes: dict[str, Any]) -> dict[str, Any]:
     """All sizes and texts that the operation needs. Raises WorkloadError for what is missing, unknown or invalid."""
     operation = KINDS[name]
     texts = {*operation.text_columns, *operation.required_texts}
-    known = (*operation.columns, *operation.optional, *operation.text_columns)
-    known = tuple(dict.fromkeys((*known, *operation.required_texts)))
+    known_sizes = (*operation.columns, *operation.optional, *operation.text_columns)
+    known_sizes = tuple(dict.fromkeys((*known_sizes, *operation.required_texts)))
     for size, value in sizes.items():
-        if size not in known:
-            raise WorkloadError(Option(size), f" is no size of {name}; it has ", *_listed(known))
+        if size not in known_sizes:
+            raise WorkloadError(Option(size), f" is no size of {name}; it has ", *_listed(known_sizes))
         if size not in texts and (type(value) is not int or not (size != "window") <= value <= MAX_SIZE):
             least = 0 if size == "window" else 1
             raise WorkloadError(Option(size), f" is {shorten(value)}; give a whole number from {least} to {MAX_SIZE}")
-    usual = {size: value for size, value in USUAL.items() if size in known}
-    if "kv_len" in known and "seq" in sizes:
+    usual = {size: value for size, value in USUAL.items() if size in known_sizes}
+    if "kv_len" in known_sizes and "seq" in sizes:
         usual["kv_len"] = sizes["seq"]
-    if "kv_heads" in known and "heads" in sizes:
+    if "kv_heads" in known_sizes and "heads" in sizes:
         usual["kv_heads"] = sizes["heads"]
-    found = {size: value for size in known if (value := {**usual, **sizes}.get(size)) is not None}
-    needed = [size for size in (*operation.columns, *operation.required_texts) if size not in found]
+    complete = {size: value for size in known_sizes if (value := {**usual, **sizes}.get(size)) is not None}
+    needed = [size for size in (*operation.columns, *operation.required_texts) if size not in complete]
     if needed == ["kv_len"]:
         raise WorkloadError(
             "attention with one query per sequence, a decode, needs ",
@@ -221,13 +221,13 @@ def _complete(name: str, sizes: dict[str, Any]) -> dict[str, Any]:
     if needed:
         raise WorkloadError(f"{name} needs ", *_listed(dict.fromkeys(needed)))
     for less, more in AT_MOST:
-        if less in found and more in found and found[less] > found[more]:
-            raise WorkloadError(Option(less, found[less]), " is more than ", Option(more, found[more]))
+        if less in complete and more in complete and complete[less] > complete[more]:
+            raise WorkloadError(Option(less, complete[less]), " is more than ", Option(more, complete[more]))
     multiples = [("heads", "kv_heads"), ("v_heads", "k_heads")]
     for more, less in (*multiples, *([("channels", "groups"), ("filters", "groups")] if name == "conv" else [])):
-        if less in found and found[more] % found[less]:
-            raise WorkloadError(Option(more, found[more]), " is no multiple of ", Option(less, found[less]))
-    return found
+        if less in complete and complete[more] % complete[less]:
+            raise WorkloadError(Option(more, complete[more]), " is no multiple of ", Option(less, complete[less]))
+    return complete
 
 
 def _listed(names: Iterable[str]) -> Iterator[Text]:

@@ -44,31 +44,31 @@ class OpReport(TextResult, FileResult):
 
     def to_dict(self) -> dict[str, Any]:
         """The document that `roof op --format json` prints."""
-        found = self.operation
-        cost, run, expected = found.operator.cost, found.run, found.run.expected
+        operation = self.operation
+        cost, run, expected = operation.operator.cost, operation.run, operation.run.expected
         return {
             "schema": "roofmodel.op/1",
-            "op": found.kind,
-            "sizes": dict(found.sizes),
-            "dtype": found.dtype,
-            "hardware": found.device.id,
-            "engine": found.engine.id,
-            "engine_version": found.engine.version,
+            "op": operation.kind,
+            "sizes": dict(operation.sizes),
+            "dtype": operation.dtype,
+            "hardware": operation.device.id,
+            "engine": operation.engine.id,
+            "engine_version": operation.engine.version,
             "flops": cost.matmul_flops + cost.vector_flops,
             "bytes": cost.bytes,
             "link_bytes": cost.link_bytes,
-            "intensity": found.intensity,
-            "ridge": found.ridge,
-            "compute_bound_from": found.compute_bound_from and {found.growing: found.compute_bound_from},
-            "bound": str(found.placed.bound),
+            "intensity": operation.intensity,
+            "ridge": operation.ridge,
+            "compute_bound_from": operation.compute_bound_from and {operation.growing: operation.compute_bound_from},
+            "bound": str(operation.placed.bound),
             "bound_seconds": self.bound_seconds,
             "expected_seconds": self.expected_seconds,
             "expected_low_seconds": expected and float(expected.low),
             "expected_high_seconds": expected and float(expected.high),
             "implementation": run.implementation,
             "expected_from": run.evidence,
-            "terms": found.terms,
-            "measured_seconds": found.measured,
+            "terms": operation.terms,
+            "measured_seconds": operation.measured,
             "notes": list(self.notes),
         }
 
@@ -89,8 +89,8 @@ class OpReport(TextResult, FileResult):
         return self.operation.notes
 
     def __repr__(self) -> str:
-        found = self.operation
-        return f"<OpReport of {found.kind} on {found.device.id}: bound {units.seconds(self.bound_seconds)}>"
+        operation = self.operation
+        return f"<OpReport of {operation.kind} on {operation.device.id}: bound {units.seconds(self.bound_seconds)}>"
 
     def __rich__(self) -> Any:
         from rich.console import Group
@@ -98,54 +98,54 @@ class OpReport(TextResult, FileResult):
 
         from roofmodel.report.columns import bare
 
-        found = self.operation
-        sizes = ", ".join(f"{name} {value}" for name, value in found.sizes.items())
-        head = RichText.assemble((found.kind, "bold"), f" on {found.device.name}: {sizes} · {found.dtype}")
+        operation = self.operation
+        sizes = ", ".join(f"{name} {value}" for name, value in operation.sizes.items())
+        head = RichText.assemble((operation.kind, "bold"), f" on {operation.device.name}: {sizes} · {operation.dtype}")
         lines = [RichText.assemble((f"{name:<14}", "dim"), text) for name, text in self._lines()]
-        if not found.steps:
+        if not operation.steps:
             return Group(head, *lines)
         terms = bare()
         for name in ("term", "value", "formula"):
             terms.add_column(name, justify="right" if name == "value" else "left", overflow="fold")
-        for step in found.steps:
+        for step in operation.steps:
             terms.add_row(step.name, _value(step), step.formula)
-        if found.run.expected and float(found.run.expected.value) != found.terms.get("seconds"):
-            terms.add_row("expected", units.seconds(float(found.run.expected.value)), "max(seconds, bound)")
+        if operation.run.expected and float(operation.run.expected.value) != operation.terms.get("seconds"):
+            terms.add_row("expected", units.seconds(float(operation.run.expected.value)), "max(seconds, bound)")
         return Group(head, *lines, RichText(), terms)
 
     def _lines(self) -> Iterator[tuple[str, str]]:
         """The lines of the summary: name and text."""
-        found, run = self.operation, self.operation.run
-        cost, bound = found.operator.cost, self.bound_seconds
+        operation, run = self.operation, self.operation.run
+        cost, bound = operation.operator.cost, self.bound_seconds
         flops = cost.matmul_flops + cost.vector_flops
         sent = [f"{units.si(cost.link_bytes, 'B')} sent by each GPU"] if cost.link_bytes else []
         counted = [units.si(flops, "FLOP")] if flops else []
-        intensity = [f"{units.significant(found.intensity)} FLOP/B"] if found.intensity else []
+        intensity = [f"{units.significant(operation.intensity)} FLOP/B"] if operation.intensity else []
         yield "cost", ", ".join((*counted, f"{units.si(cost.bytes, 'B')} read and written", *sent, *intensity))
-        yield "bound", f"{units.seconds(bound)}, limited by {_CEILINGS[str(found.placed.bound)]}"
+        yield "bound", f"{units.seconds(bound)}, limited by {_CEILINGS[str(operation.placed.bound)]}"
         if run.expected:
             value, low, high = (units.seconds(float(seconds)) for seconds in run.expected)
             share = bound / float(run.expected.value)
-            kernel = "" if run.implementation in (None, "any", found.kind) else f", by {run.implementation}"
+            kernel = "" if run.implementation in (None, "any", operation.kind) else f", by {run.implementation}"
             yield "expected", f"{value} ({low} to {high}), {share:.0%} of the ceiling{kernel}"
         else:
             yield "expected", "no expected time: no parameters are fitted for this kind on this device"
-        if found.measured is not None:
-            yield "measured", _measured(found.measured, bound, run.expected)
-        if cost.matmul_flops and found.placed.bound != "communication":
+        if operation.measured is not None:
+            yield "measured", _measured(operation.measured, bound, run.expected)
+        if cost.matmul_flops and operation.placed.bound != "communication":
             yield "compute-bound", self._compute_bound()
 
     def _compute_bound(self) -> str:
         """What makes the operation compute-bound."""
-        found = self.operation
-        ridge = f"ridge point {units.significant(found.ridge)} FLOP/B"
-        if found.compute_bound_from is not None:
-            return f"{found.growing} = {found.compute_bound_from} or more ({ridge})"
-        if found.growing is not None:
-            return f"at no {found.growing}: the intensity stays below the {ridge}"
-        if found.kind == "attn_generation":
+        operation = self.operation
+        ridge = f"ridge point {units.significant(operation.ridge)} FLOP/B"
+        if operation.compute_bound_from is not None:
+            return f"{operation.growing} = {operation.compute_bound_from} or more ({ridge})"
+        if operation.growing is not None:
+            return f"at no {operation.growing}: the intensity stays below the {ridge}"
+        if operation.kind == "attn_generation":
             return f"at no batch: each sequence reads its own KV cache ({ridge})"
-        return f"above an intensity of {units.significant(found.ridge)} FLOP/B, the ridge point"
+        return f"above an intensity of {units.significant(operation.ridge)} FLOP/B, the ridge point"
 
 
 _CEILINGS = {"compute": "compute", "memory": "DRAM bandwidth", "communication": "the link's bandwidth"}

@@ -15,13 +15,13 @@ ProgressCallback = Callable[[str, int, int | None], None]
 """Called with the current part of the work, the amount that is complete, and the whole amount (None: unknown)."""
 
 
-def no_progress(what: str, done: int, total: int | None) -> None:
+def no_progress(subject: str, done: int, total: int | None) -> None:
     """The callback that ignores progress."""
 
 
-def as_sequence(given: Any) -> Sequence[Any]:
+def as_sequence(value: Any) -> Sequence[Any]:
     """The value in a list, or the values of a list, a tuple or another iterable that is not text."""
-    return [*given] if isinstance(given, Iterable) and not isinstance(given, str | bytes) else [given]
+    return [*value] if isinstance(value, Iterable) and not isinstance(value, str | bytes) else [value]
 
 
 MAX_RESOLUTION = 1000  # dots per inch: a picture of 11000 × 6200 dots
@@ -36,10 +36,10 @@ def resolution(dpi: int) -> int:
 
 def words(name: str, value: Iterable[str]) -> list[str]:
     """A list of text. Raises RoofError for another type, such as a single text."""
-    found = as_sequence(value)
-    if isinstance(value, str) or not all(isinstance(word, str) for word in found):
+    values = as_sequence(value)
+    if isinstance(value, str) or not all(isinstance(word, str) for word in values):
         raise RoofError(Option(name), f" is {shorten(value)}; give a list of text")
-    return list(found)
+    return list(values)
 
 
 def path(name: str, value: PathLike) -> str:
@@ -49,6 +49,6 @@ def path(name: str, value: PathLike) -> str:
     return os.fspath(value)
 
 
-def paths(name: str, given: PathLike | Iterable[PathLike] | None) -> list[str]:
+def paths(name: str, values: PathLike | Iterable[PathLike] | None) -> list[str]:
     """One or several paths as a list of text. Raises RoofError for another type."""
-    return [] if given is None else [path(name, value) for value in as_sequence(given)]
+    return [] if values is None else [path(name, value) for value in as_sequence(values)]

@@ -70,13 +70,13 @@ def _option(
 
 def _type(parameter: inspect.Parameter) -> Any:
     """The type of an option on the command line: text, where Python takes a path, one of several names, or a list."""
-    found = kinds(parameter.annotation)
+    types = kinds(parameter.annotation)
     several = parameter.default is parameter.empty or isinstance(parameter.default, tuple)
-    if parameter.kind is parameter.VAR_POSITIONAL or {Mapping, Iterable} <= found or (Iterable in found and several):
+    if parameter.kind is parameter.VAR_POSITIONAL or {Mapping, Iterable} <= types or (Iterable in types and several):
         return list[str]
-    if found & {str, Literal, os.PathLike}:
+    if types & {str, Literal, os.PathLike}:
         return str
-    return next(kind for kind in (bool, float, int) if kind in found)
+    return next(kind for kind in (bool, float, int) if kind in types)
 
 
 def _metavar(annotation: Any, value: Any, choices: tuple[str, ...]) -> str | None:
@@ -84,13 +84,13 @@ def _metavar(annotation: Any, value: Any, choices: tuple[str, ...]) -> str | Non
 
     None: typer's name of the type.
     """
-    found = kinds(annotation)
+    types = kinds(annotation)
     names = choices or tuple(
         name for each in members(annotation) if get_origin(each) is Literal for name in get_args(each)
     )
     shown = "|".join(names) if len("|".join(names)) <= CHOICES_WIDTH else "<name>"
-    if value is str and Iterable in found and Mapping not in found:
-        numbers = next((kind for kind in (float, int) if kind in found), str).__name__
+    if value is str and Iterable in types and Mapping not in types:
+        numbers = next((kind for kind in (float, int) if kind in types), str).__name__
         return f"{shown or f'<{numbers}>'},…"
     return shown or None
 

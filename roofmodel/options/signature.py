@@ -61,14 +61,14 @@ def kinds(annotation: Any) -> set[Any]:
 
 
 def _check(name: str, value: object, annotation: Any) -> None:
-    found = kinds(annotation)
-    if value is None and NoneType in found:
+    value_kinds = kinds(annotation)
+    if value is None and NoneType in value_kinds:
         return
-    if found <= {str, Literal, NoneType} and not isinstance(value, str):
+    if value_kinds <= {str, Literal, NoneType} and not isinstance(value, str):
         raise RoofError(Option(name), f" is {shorten(value)}; give text")
-    if Literal in found:
+    if Literal in value_kinds:
         check_one_of(name, value, [text for member in members(annotation) for text in get_args(member)])
-    if found <= {int, NoneType} and type(value) is not int:
+    if value_kinds <= {int, NoneType} and type(value) is not int:
         raise RoofError(Option(name), f" is {shorten(value)}; give a whole number")
 
 

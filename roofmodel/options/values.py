@@ -67,13 +67,13 @@ def mean_bits(name: object) -> Fraction | None:
 
     From 1 to 16 bits, with at most three decimals.
     """
-    found = re.fullmatch(r"(\d{1,2}(\.\d{1,3})?)bit", name) if isinstance(name, str) else None
-    return bits if found and 1 <= (bits := Fraction(found[1])) <= 16 else None
+    match = re.fullmatch(r"(\d{1,2}(\.\d{1,3})?)bit", name) if isinstance(name, str) else None
+    return bits if match and 1 <= (bits := Fraction(match[1])) <= 16 else None
 
 
-def check_one_of(option: str, value: object, known: Iterable[str]) -> None:
+def check_one_of(option: str, value: object, known_values: Iterable[str]) -> None:
     """Raises WorkloadError, with similar and all known values, for another one."""
-    names = tuple(known)
+    names = tuple(known_values)
     if value not in names:
         cutoff = 0.7 if len(str(value)) < 4 else 0.6  # cpu is not meant by gpu
         raise WorkloadError(Option(option), f": unknown value {shorten(value)}{choices(str(value), names, cutoff)}")
@@ -91,14 +91,14 @@ def seconds_of(option: str, value: object, example: str, highest: float = MAX_SE
     Raises WorkloadError, with the example, for another value.
     """
     try:
-        found = float(units.parse(value, "s") if isinstance(value, str) else value)  # type: ignore[arg-type]
+        seconds = float(units.parse(value, "s") if isinstance(value, str) else value)  # type: ignore[arg-type]
     except ValueError as error:
         raise WorkloadError(Option(option), f": {error}; try ", Option(option, example)) from None
     except TypeError:
-        found = -1.0
-    if isinstance(value, bool) or not 0 <= found <= highest or (found == 0 and not zero):
+        seconds = -1.0
+    if isinstance(value, bool) or not 0 <= seconds <= highest or (seconds == 0 and not zero):
         limits = f"{'at least' if zero else 'above'} 0 and at most {units.seconds(highest)}"
         raise WorkloadError(
             Option(option), f" is {shorten(value)}; it must be a time {limits}; try ", Option(option, example)
         )
-    return found
+    return seconds

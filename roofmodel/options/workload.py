@@ -346,7 +346,7 @@ def valid(option: str, value: object) -> Any:
     Raises WorkloadError, with values that work, for a value that its declaration excludes.
     """
     declared = DECLARED[option]
-    kind, known, low, high = declared.kind, declared.choices, declared.minimum, declared.maximum
+    kind, known_values, low, high = declared.kind, declared.choices, declared.minimum, declared.maximum
     if kind == "time":
         return seconds_of(option, value, declared.examples[0], high, zero=True)
     if kind == "share":
@@ -355,8 +355,8 @@ def valid(option: str, value: object) -> Any:
         return _settings(option, value)
     if kind == "count":
         check_size(option, value, low, int(high))
-    if known and not (option == "weights" and mean_bits(value)):
-        check_one_of(option, value, known)
+    if known_values and not (option == "weights" and mean_bits(value)):
+        check_one_of(option, value, known_values)
     return value
 
 
@@ -372,34 +372,36 @@ def _settings(option: str, value: object) -> tuple[tuple[str, str], ...]:
 
     A number for `launch` is a time in seconds.
     """
-    for key, (first, *others) in (found := _values_by_key(option, value)).items():
+    for key, (first, *others) in (by_key := _values_by_key(option, value)).items():
         if others:
             raise WorkloadError(Option(option), f": {key} is given twice, with {first} and {others[0]}")
-    return tuple((key, first) for key, (first,) in found.items())
+    return tuple((key, first) for key, (first,) in by_key.items())
 
 
 def settings_axis(option: str, value: object) -> list[tuple[tuple[str, str], ...]]:
     """The combinations of such pairs, where a key may have several values."""
-    found = _values_by_key(option, value)
-    return [tuple(zip(found, chosen, strict=True)) for chosen in product(*found.values())]
+    by_key = _values_by_key(option, value)
+    return [tuple(zip(by_key, chosen, strict=True)) for chosen in product(*by_key.values())]
 
 
 def _values_by_key(option: str, value: object) -> dict[str, list[str]]:
-    given: list[Any]
+    entries: list[Any]
     if isinstance(value, Mapping):
-        given = [(key, one) for key, each in value.items() for one in (each if isinstance(each, list) else [each])]
+        entries = [
+            (key, member) for key, each in value.items() for member in (each if isinstance(each, list) else [each])
+        ]
     else:
-        given = [value] if isinstance(value, str) or not isinstance(value, Iterable) else [*value]
-    found: dict[str, dict[str, None]] = {}
-    for each in [part for one in given for part in (one.split(",") if isinstance(one, str) else [one])]:
+        entries = [value] if isinstance(value, str) or not isinstance(value, Iterable) else [*value]
+    values_by_key: dict[str, dict[str, None]] = {}
+    for each in [part for entry in entries for part in (entry.split(",") if isinstance(entry, str) else [entry])]:
         pair = each if isinstance(each, tuple) else str(each).split("=", 1)
         if len(pair) != 2 or "" in pair:
             raise WorkloadError(
                 Option(option), f" is {shorten(each)}; it must be KEY=VALUE, such as ", Option(option, "launch=graph")
             )
         key = str(pair[0]).strip()
-        found.setdefault(key, {})[_seconds_text(pair[1]) if key == "launch" else str(pair[1]).strip()] = None
-    return {key: list(values) for key, values in found.items()}
+        values_by_key.setdefault(key, {})[_seconds_text(pair[1]) if key == "launch" else str(pair[1]).strip()] = None
+    return {key: list(values) for key, values in values_by_key.items()}
 
 
 def _seconds_text(value: object) -> str:
@@ -436,15 +438,15 @@ def removed(name: str, value: object) -> WorkloadError:
 
 def _share(option: str, value: object) -> float:
     try:
-        found = float(value) if not isinstance(value, bool) else 0.0  # type: ignore[arg-type]
+        share = float(value) if not isinstance(value, bool) else 0.0  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
-        found = 0.0
-    if not 0 < found <= 1:
+        share = 0.0
+    if not 0 < share <= 1:
         raise WorkloadError(
             Option(option),
             f" is {shorten(value)}; it must be a number above 0 and at most 1, such as {DEFAULTS[option]}",
         )
-    return found
+    return share
 
 
 def non_default_options(options: Mapping[str, Any], used: Collection[str] = ()) -> list[str]:

@@ -84,13 +84,13 @@ def plan(
 
     devices = [Device.load(device) for device in arguments.as_sequence(hw)]
     drafter = draft if draft is None or draft == "mtp" else hub.load(draft, None)
-    found = study(
+    serving_plan = study(
         hub.load(model, family), devices, gpus=gpus, isl=isl, osl=osl, ttft=ttft, tpot=tpot,
         requests=requests, price=price, memory_utilization=memory_utilization, top=top, time_limit=time_limit,
         cluster=cluster, progress=progress, mode=mode, draft=drafter, draft_tokens=draft_tokens, acceptance=acceptance,
         routing=routing, engine=engine, engine_option=engine_option, **search,
     )  # fmt: skip
-    return PlanReport(found)
+    return PlanReport(serving_plan)
 
 
 @checked
@@ -143,9 +143,9 @@ def plan_training(
     from roofmodel.plan.training import plan_training as study
 
     devices = [Device.load(device) for device in arguments.as_sequence(hw)]
-    found = study(
+    training_plan = study(
         hub.load(model, family), devices, gpus=gpus, tokens=tokens, batch=batch, seq=seq, dtype=dtype,
         attention=attention, price=price, memory_utilization=memory_utilization, engine=engine,
         engine_option=engine_option, top=top, time_limit=time_limit, cluster=cluster, progress=progress, **search,
     )  # fmt: skip
-    return TrainingPlanReport(found)
+    return TrainingPlanReport(training_plan)

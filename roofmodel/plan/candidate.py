@@ -75,8 +75,8 @@ class Shares(NamedTuple):
         """The ceiling that limits most of the bound; `overhead` where the host limits most of the time."""
         if self.overhead > 0.5:
             return "overhead"
-        found = {"memory": self.memory, "compute": self.compute, "communication": self.link}
-        return max(found, key=found.__getitem__)
+        parts = {"memory": self.memory, "compute": self.compute, "communication": self.link}
+        return max(parts, key=parts.__getitem__)
 
 
 def is_bound(time: Expected) -> bool:

@@ -54,15 +54,15 @@ def _present(
     from roofmodel.report import progress
 
     function = plan_training if train else plan
-    known = inspect.signature(function).parameters
-    foreign = [name for name in call.given if name not in known]
+    parameters = inspect.signature(function).parameters
+    foreign = [name for name in call.given if name not in parameters]
     needed: dict[str, Any] = {"tokens": "300B"} if train else {"isl": 4096, "osl": 512}
     for name, example in needed.items():
         if name not in call.given and foreign:
             raise WorkloadError(*_not_together(foreign, train, needed))
         if name not in call.given:
             raise WorkloadError(Option(name), " is missing; try ", Option(name, example))
-    applicable = CommandCall(function, {name: value for name, value in call.given.items() if name in known})
+    applicable = CommandCall(function, {name: value for name, value in call.given.items() if name in parameters})
     check_outputs(TrainingPlanReport if train else PlanReport, output, applicable.inputs)
     with progress.search_progress() as callback:
         report = applicable(progress=callback)

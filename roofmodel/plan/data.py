@@ -36,7 +36,7 @@ def document(plan: ServingPlan) -> dict[str, Any]:
         "layouts": plan.layouts,
         "complete": plan.complete,
         "candidates": CANDIDATES.records(plan.ranked),
-        "front": [point(one) for one in plan.front],
+        "front": [point(candidate) for candidate in plan.front],
         "shortage": plan.shortage and shortage(plan.shortage),
         "warnings": [str(note) for note in plan.notes],
     }  # fmt: skip
@@ -48,32 +48,33 @@ def engine_keys(name: EngineName, option: tuple[tuple[str, str], ...]) -> dict[s
     return {"engine": engine.id, "engine_option": dict(engine.settings) or None, **engine_figures(engine)}
 
 
-def point(one: Candidate) -> dict[str, Any]:
+def point(candidate: Candidate) -> dict[str, Any]:
     """A point of the Pareto front."""
     return {
-        "hardware": one.device, "mode": one.mode, **_layout(one), "chunk": one.chunk,
-        "ttft_seconds": one.ttft.value, "tpot_seconds": one.tpot.value,
-        "tokens_per_second_per_gpu": one.per_gpu.value, "tokens_per_second_per_user": 1 / one.tpot.value,
-        "dollars_per_million_tokens": one.dollars_per_million_tokens,
+        "hardware": candidate.device, "mode": candidate.mode, **_layout(candidate), "chunk": candidate.chunk,
+        "ttft_seconds": candidate.ttft.value, "tpot_seconds": candidate.tpot.value,
+        "tokens_per_second_per_gpu": candidate.per_gpu.value, "tokens_per_second_per_user": 1 / candidate.tpot.value,
+        "dollars_per_million_tokens": candidate.dollars_per_million_tokens,
     }  # fmt: skip
 
 
-def shortage(one: Shortage) -> dict[str, Any]:
+def shortage(nearest: Shortage) -> dict[str, Any]:
     """The layout that lacks the least memory."""
     return {
-        "hardware": one.device, **one.layout._asdict(), **one.formats._asdict(),
-        "memory": one.needed, "usable_memory": one.usable,
+        "hardware": nearest.device, **nearest.layout._asdict(), **nearest.formats._asdict(),
+        "memory": nearest.needed, "usable_memory": nearest.usable,
     }  # fmt: skip
 
 
-def _layout(one: Candidate) -> dict[str, Any]:
-    return {**one.layout._asdict(), "batch": one.batch, **one.formats._asdict()}
+def _layout(candidate: Candidate) -> dict[str, Any]:
+    return {**candidate.layout._asdict(), "batch": candidate.batch, **candidate.formats._asdict()}
 
 
 def _speculation(plan: ServingPlan) -> dict[str, Any] | None:
-    found = plan.service.speculation
-    if found is None:
+    speculation = plan.service.speculation
+    if speculation is None:
         return None
     return {
-        "draft": found.draft.name, "tokens": found.tokens, "acceptance": found.acceptance, "accepted": found.accepted,
+        "draft": speculation.draft.name, "tokens": speculation.tokens,
+        "acceptance": speculation.acceptance, "accepted": speculation.accepted,
     }  # fmt: skip

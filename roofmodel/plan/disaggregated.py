@@ -78,10 +78,10 @@ def decode_rates(
     """The rates of an engine that only decodes, for the batches that fit; None if none does."""
     step, batch = times.decode, times.batch
     memory = peak_memory(stored, batch, step.activations)
-    kept = _fitting(memory, served.usable)
-    if not kept.any():
+    fits = _fitting(memory, served.usable)
+    if not fits.any():
         return None
-    batch, memory, step = batch[kept], memory[kept], _at(step, kept)
+    batch, memory, step = batch[fits], memory[fits], _at(step, fits)
     sequences = batch * served.sequences_per_batch
     return DecodeRates(
         served.device.id, served.layout, resolved(served), sequences,
@@ -101,10 +101,10 @@ def prefill_rates(served: ServingReplica, traffic: RequestLengths, weights: Sequ
     step, pp = prefill_times(served, batch, traffic.isl), served.layout.pp
     stored = list(zip(weights, stored_cache(served, traffic.isl), strict=True))
     memory = peak_memory(stored, batch, step.activations)
-    kept = _fitting(memory, served.usable)
-    if not kept.any():
+    fits = _fitting(memory, served.usable)
+    if not fits.any():
         return None
-    batch, memory, step = batch[kept], memory[kept], _at(step, kept)
+    batch, memory, step = batch[fits], memory[fits], _at(step, fits)
     busy = 1 - step.idle / step.seconds  # of a pass of one microbatch per stage
     prompts = batch * served.sequences_per_batch
     return PrefillRates(
@@ -161,16 +161,19 @@ def matched(
     """For each decode engine: the number of candidates over all prefill engines with the same formats and all numbers
     of both, the best one, and the Pareto front."""
     engines = list(prefill)
-    for two in decode:
+    for decoder in decode:
         pairs = [
-            _pair(one, two, link, common) for one in engines if one.formats == two.formats for link in common.links
+            _pair(prefiller, decoder, link, common)
+            for prefiller in engines
+            if prefiller.formats == decoder.formats
+            for link in common.links
         ]
         if possible := [pair for pair in pairs if pair is not None]:
-            yield _best_and_front(two, possible, common)
+            yield _best_and_front(decoder, possible, common)
 
 
 def _best_and_front(
-    two: DecodeRates, pairs: Sequence[EnginePair], common: EngineMatching
+    decode: DecodeRates, pairs: Sequence[EnginePair], common: EngineMatching
 ) -> tuple[int, Candidate, list[Candidate]]:
     """The number of candidates of a decode engine, the best one, and the Pareto front.
 
@@ -180,14 +183,14 @@ def _best_and_front(
     rate, gpus, missed, wait, first_token, tpot, pair_of, place_of = (np.concatenate(parts) for parts in zip(*(
         ((pair.rate / pair.gpus[:, None]).ravel(), np.repeat(pair.gpus, pair.rate.shape[1]), pair.missed.ravel(),
          pair.wait.ravel(), with_wait(pair.ttft[0], pair.wait).ravel(),
-         np.tile(two.tpot[0], len(pair.decoders)), np.full(pair.rate.size, number), np.arange(pair.rate.size))
+         np.tile(decode.tpot[0], len(pair.decoders)), np.full(pair.rate.size, number), np.arange(pair.rate.size))
         for number, pair in enumerate(pairs)
     ), strict=True))  # fmt: skip
 
     def at(place: Any) -> Candidate:
         pair = pairs[pair_of[place]]
         number, batch = np.unravel_index(place_of[place], pair.rate.shape)
-        return _candidate(pair, two, int(number), int(batch), common)
+        return _candidate(pair, decode, int(number), int(batch), common)
 
     met = missed <= 1
     best = np.lexsort((missed, common.targets.excludes_wait(wait)))[0]
@@ -204,7 +207,7 @@ def _best_and_front(
 class EnginePair(NamedTuple):
     """A prefill and a decode engine: pairs of numbers of them; the other arrays by pair and by batch."""
 
-    one: PrefillRates
+    prefill: PrefillRates
     prompts: Array  # place of the batch of the prefill engine
     transfer: float
     prefillers: Array
@@ -216,34 +219,34 @@ class EnginePair(NamedTuple):
     missed: Array  # the largest violation of a target
 
 
-def _pair(one: PrefillRates, two: DecodeRates, link: ServiceLink, common: EngineMatching) -> EnginePair | None:
+def _pair(prefill: PrefillRates, decode: DecodeRates, link: ServiceLink, common: EngineMatching) -> EnginePair | None:
     """Numbers of two engines that use no more GPUs than the link connects; None if one of each does not fit in them."""
-    transfer, limit = max(one.cache, two.cache) / link.bandwidth, common.targets.ttft
-    counts = np.meshgrid(_numbers(link.most // one.layout.gpus), _numbers(link.most // two.layout.gpus))
+    transfer, limit = max(prefill.cache, decode.cache) / link.bandwidth, common.targets.ttft
+    counts = np.meshgrid(_numbers(link.most // prefill.layout.gpus), _numbers(link.most // decode.layout.gpus))
     prefillers, decoders = (count.ravel() for count in counts)
-    gpus = prefillers * one.layout.gpus + decoders * two.layout.gpus
+    gpus = prefillers * prefill.layout.gpus + decoders * decode.layout.gpus
     possible = (link.above < gpus) & (gpus <= link.most)
     if not possible.any():
         return None
     prefillers, decoders, gpus = prefillers[possible], decoders[possible], gpus[possible]
-    prompts = _prompts(one, two, prefillers, decoders, np.inf if limit is None else limit - transfer)
-    rate = np.minimum(prefillers[:, None] * one.requests[0][prompts], decoders[:, None] * two.requests[0])
-    ttft, wait = _first_token(one, prompts, prefillers, rate, common.targets.requests)
+    prompts = _prompts(prefill, decode, prefillers, decoders, np.inf if limit is None else limit - transfer)
+    rate = np.minimum(prefillers[:, None] * prefill.requests[0][prompts], decoders[:, None] * decode.requests[0])
+    ttft, wait = _first_token(prefill, prompts, prefillers, rate, common.targets.requests)
     ttft = tuple(each + transfer for each in ttft)
-    missed = common.targets.violation(with_wait(ttft[0], wait), np.broadcast_to(two.tpot[0], rate.shape), rate)
-    return EnginePair(one, prompts, transfer, prefillers, decoders, gpus, ttft, wait, rate, missed)
+    missed = common.targets.violation(with_wait(ttft[0], wait), np.broadcast_to(decode.tpot[0], rate.shape), rate)
+    return EnginePair(prefill, prompts, transfer, prefillers, decoders, gpus, ttft, wait, rate, missed)
 
 
 def _numbers(most: int) -> Array:
     """The numbers of engines that are searched: all up to 8, then four in each doubling."""
-    found = [*range(1, 9)]
-    while found[-1] < most:
-        found.append(found[-1] + max(2, 2 ** (found[-1].bit_length() - 3)))
-    return np.array([number for number in found if number <= most], dtype=int)
+    numbers = [*range(1, 9)]
+    while numbers[-1] < most:
+        numbers.append(numbers[-1] + max(2, 2 ** (numbers[-1].bit_length() - 3)))
+    return np.array([number for number in numbers if number <= most], dtype=int)
 
 
 def _first_token(
-    one: PrefillRates, prompts: Array, prefillers: Array, highest: Array, required: float | None
+    prefill: PrefillRates, prompts: Array, prefillers: Array, highest: Array, required: float | None
 ) -> tuple[tuple[Array, ...], Array]:
     """The time of a prefill with its interval, and the mean wait before it, by the number of engines and by batch.
 
@@ -251,14 +254,16 @@ def _first_token(
     are servers that take one prompt after another (M/D/c). The wait is infinite where the rate is not sustained; TTFT
     is then that of the largest pass, as without a required rate.
     """
-    ttft = tuple(each[prompts] for each in one.ttft)
+    ttft = tuple(each[prompts] for each in prefill.ttft)
     if required is None:
         return ttft, np.full(prompts.shape, np.inf)
-    waits = mean_wait(required, prefillers[:, None], 1 / one.requests[0])  # by number of engines and prompts of a pass
-    place = _cheapest_so_far(one.ttft[0] + waits)
+    # Waits by the number of engines and the prompts of a pass.
+    waits = mean_wait(required, prefillers[:, None], 1 / prefill.requests[0])
+    place = _cheapest_so_far(prefill.ttft[0] + waits)
     chosen = np.take_along_axis(place, prompts, axis=1)
     wait = np.where(required < highest, np.take_along_axis(waits, chosen, axis=1), np.inf)
-    return tuple(np.where(wait < np.inf, each[chosen], full) for each, full in zip(one.ttft, ttft, strict=True)), wait
+    ends = zip(prefill.ttft, ttft, strict=True)
+    return tuple(np.where(wait < np.inf, each[chosen], full) for each, full in ends), wait
 
 
 def _cheapest_so_far(values: Array) -> Array:
@@ -267,42 +272,44 @@ def _cheapest_so_far(values: Array) -> Array:
     return np.maximum.accumulate(np.where(values <= np.minimum.accumulate(values, axis=1), places, 0), axis=1)
 
 
-def _prompts(one: PrefillRates, two: DecodeRates, prefillers: Array, decoders: Array, limit: float) -> Array:
+def _prompts(prefill: PrefillRates, decode: DecodeRates, prefillers: Array, decoders: Array, limit: float) -> Array:
     """The place of the batch of prompts with the shortest pass that does not lower the rate, by the number of decode
     engines and by batch. A pass takes at most `limit` seconds; if none does, it is the shortest pass."""
-    ready = np.flatnonzero(one.ttft[0] <= limit)
-    found = np.full((len(decoders), len(two.batch)), np.argmin(one.ttft[0]))
+    ready = np.flatnonzero(prefill.ttft[0] <= limit)
+    places = np.full((len(decoders), len(decode.batch)), np.argmin(prefill.ttft[0]))
     if not len(ready):
-        return found
-    needed = np.minimum((prefillers * one.requests[0][ready].max())[:, None], decoders[:, None] * two.requests[0])
-    for place in ready[np.argsort(-one.ttft[0][ready], kind="stable")]:
-        found[(prefillers * one.requests[0][place])[:, None] >= needed * (1 - EQUAL)] = place
-    return found
+        return places
+    needed = np.minimum(
+        (prefillers * prefill.requests[0][ready].max())[:, None], decoders[:, None] * decode.requests[0]
+    )
+    for place in ready[np.argsort(-prefill.ttft[0][ready], kind="stable")]:
+        places[(prefillers * prefill.requests[0][place])[:, None] >= needed * (1 - EQUAL)] = place
+    return places
 
 
-def _candidate(pair: EnginePair, two: DecodeRates, engines: int, place: int, common: EngineMatching) -> Candidate:
+def _candidate(pair: EnginePair, decode: DecodeRates, engines: int, place: int, common: EngineMatching) -> Candidate:
     """The candidate with the number of engines at `engines` and the batch at `place`."""
-    one, prompts, transfer = pair.one, int(pair.prompts[engines, place]), pair.transfer
+    prefill, prompts, transfer = pair.prefill, int(pair.prompts[engines, place]), pair.transfer
     prefillers, decoders = int(pair.prefillers[engines]), int(pair.decoders[engines])
     requests = Expected(*(
         min(prefillers * float(rate[prompts]), decoders * float(other[place]))
-        for rate, other in zip(one.requests, two.requests, strict=True)
+        for rate, other in zip(prefill.requests, decode.requests, strict=True)
     ))  # fmt: skip
-    limits = prefillers * one.requests[0][prompts] < decoders * two.requests[0][place]
+    limits = prefillers * prefill.requests[0][prompts] < decoders * decode.requests[0][place]
     return Candidate(
-        device=two.device, mode="disaggregated", layout=_times(two.layout, decoders), formats=two.formats,
-        gpus=int(pair.gpus[engines]), batch=int(two.batch[place]) * decoders, chunk=None,
+        device=decode.device, mode="disaggregated", layout=_times(decode.layout, decoders), formats=decode.formats,
+        gpus=int(pair.gpus[engines]), batch=int(decode.batch[place]) * decoders, chunk=None,
         ttft=Expected(*(float(value[engines, place]) for value in pair.ttft)),
-        tpot=Expected(*(float(value[place]) for value in two.tpot)), requests=requests, osl=common.traffic.osl,
-        memory=max(two.memory[place].item(), one.memory[prompts].item()), usable=two.usable,
-        shares=shares(one.step, prompts) if limits else shares(two.step, place),
-        violation=float(pair.missed[engines, place]), largest_itl=float(two.step.seconds[place]),
-        latency_ratio=common.targets.latency_ratio(None, float(two.tpot[0][place])),
-        decode_memory=two.memory[place].item(),
-        largest_batch=int(two.batch[-1]) * decoders, price=common.price, required=common.targets.requests,
+        tpot=Expected(*(float(value[place]) for value in decode.tpot)), requests=requests, osl=common.traffic.osl,
+        memory=max(decode.memory[place].item(), prefill.memory[prompts].item()), usable=decode.usable,
+        shares=shares(prefill.step, prompts) if limits else shares(decode.step, place),
+        violation=float(pair.missed[engines, place]), largest_itl=float(decode.step.seconds[place]),
+        latency_ratio=common.targets.latency_ratio(None, float(decode.tpot[0][place])),
+        decode_memory=decode.memory[place].item(),
+        largest_batch=int(decode.batch[-1]) * decoders, price=common.price, required=common.targets.requests,
         prefill=PrefillEngines(
-            _times(one.layout, prefillers), int(one.batch[prompts]), transfer, bool(limits),
-            prefillers * float(one.requests[0][prompts]),
+            _times(prefill.layout, prefillers), int(prefill.batch[prompts]), transfer, bool(limits),
+            prefillers * float(prefill.requests[0][prompts]),
         ),
         mean_wait=None if common.targets.requests is None else float(pair.wait[engines, place]),
     )  # fmt: skip

@@ -69,25 +69,25 @@ def divisors(n: int) -> list[int]:
     return [d for d in range(1, n + 1) if n % d == 0]
 
 
-def service_layouts(arch: Architecture, gpus: int, given: Mapping[str, Collection[int]]) -> list[Layout]:
+def service_layouts(arch: Architecture, gpus: int, restrictions: Mapping[str, Collection[int]]) -> list[Layout]:
     """The layouts that use at most this number of GPUs and divide the model evenly, each with as many engines as fit.
 
-    `given` restricts options, such as {"tp": [4, 8]}. The experts are on every GPU of a tensor-parallel group (ep 1),
+    `restrictions` by option, such as {"tp": [4, 8]}. The experts are on every GPU of a tensor-parallel group (ep 1),
     one shard per GPU of it (ep = tp), or over any number of replicas (ep a multiple of tp), unless `ep` is given.
     Engines whose number of GPUs is a power of two come first. With more GPUs, the same engines are searched and more.
     """
-    found = dict[Layout, None]()
-    widths = [tp for tp in given.get("tp", range(1, gpus + 1)) if is_possible(arch, Layout(tp))]
-    depths = [pp for pp in given.get("pp", range(1, gpus + 1)) if is_possible(arch, Layout(pp=pp))]
+    possible = dict[Layout, None]()
+    widths = [tp for tp in restrictions.get("tp", range(1, gpus + 1)) if is_possible(arch, Layout(tp))]
+    depths = [pp for pp in restrictions.get("pp", range(1, gpus + 1)) if is_possible(arch, Layout(pp=pp))]
     for tp, pp in product(widths, depths):
         replicas = gpus // (tp * pp)
         shared = (1, *range(tp, tp * replicas + 1, tp)) if has_experts(arch) else (1,)
-        for ep in given.get("ep", dict.fromkeys(shared)):
+        for ep in restrictions.get("ep", dict.fromkeys(shared)):
             engine = Layout(tp, pp, ep, max(1, ep // tp))
-            for dp in given.get("dp", [replicas // engine.dp * engine.dp]):
+            for dp in restrictions.get("dp", [replicas // engine.dp * engine.dp]):
                 if 0 < dp <= replicas and dp % engine.dp == 0 and (tp * dp) % ep == 0 and is_possible(arch, engine):
-                    found[engine._replace(dp=dp)] = None
-    return sorted(found, key=lambda one: (not is_power_of_two(one.engine.gpus), one.engine.gpus))
+                    possible[engine._replace(dp=dp)] = None
+    return sorted(possible, key=lambda layout: (not is_power_of_two(layout.engine.gpus), layout.engine.gpus))
 
 
 def is_power_of_two(n: int) -> bool:
@@ -96,25 +96,25 @@ def is_power_of_two(n: int) -> bool:
 
 
 def layouts(
-    arch: Architecture, gpus: int, given: Mapping[str, Collection[int]], *, is_training: bool = False
+    arch: Architecture, gpus: int, restrictions: Mapping[str, Collection[int]], *, is_training: bool = False
 ) -> Iterator[Layout]:
     """The layouts that use exactly this number of GPUs and divide the model evenly.
 
-    `given` restricts options, such as {"tp": [4, 8]}. The experts are on every GPU of a tensor-parallel group (ep 1),
+    `restrictions` by option, such as {"tp": [4, 8]}. The experts are on every GPU of a tensor-parallel group (ep 1),
     one shard per GPU of it (ep = tp), or over all replicas (ep = tp × dp), unless `ep` is given.
     """
     for tp, pp in product(divisors(gpus), repeat=2):
-        if gpus % (tp * pp) or not _allowed(given, tp=tp, pp=pp, dp=gpus // (tp * pp)):
+        if gpus % (tp * pp) or not _allowed(restrictions, tp=tp, pp=pp, dp=gpus // (tp * pp)):
             continue
         dp = gpus // (tp * pp)
         sizes = dict.fromkeys((1, tp, tp * dp)) if has_experts(arch) else (1,)
-        for ep in given.get("ep", sizes):
+        for ep in restrictions.get("ep", sizes):
             if (tp * dp) % ep == 0 and is_possible(arch, Layout(tp, pp, ep, dp), is_training=is_training):
                 yield Layout(tp, pp, ep, dp)
 
 
-def _allowed(given: Mapping[str, Collection[int]], **sizes: int) -> bool:
-    return all(size in given.get(name, (size,)) for name, size in sizes.items())
+def _allowed(restrictions: Mapping[str, Collection[int]], **sizes: int) -> bool:
+    return all(size in restrictions.get(name, (size,)) for name, size in sizes.items())
 
 
 def is_possible(arch: Architecture, layout: Layout, *, is_training: bool = False) -> bool:
@@ -127,38 +127,42 @@ def is_possible(arch: Architecture, layout: Layout, *, is_training: bool = False
     return True
 
 
-def formats(arch: Architecture, device: Device, engine: Engine, given: Mapping[str, Sequence[str]]) -> list[Formats]:
+def formats(
+    arch: Architecture, device: Device, engine: Engine, restrictions: Mapping[str, Sequence[str]]
+) -> list[Formats]:
     """The formats that are searched on a device: those given, else 16 bits and fp8, each also with a KV cache in fp8,
     where the engine has kernels for them on GPUs of this generation.
 
     A quantized checkpoint keeps its weight format; if its config states a KV cache format, this format replaces 16
     bits. Formats without a pipe on the device are left out. Raises WorkloadError for a checkpoint in an unknown format.
     """
-    if arch.quantization and not (arch.quantization.is_known or given.get("weights")):
+    if arch.quantization and not (arch.quantization.is_known or restrictions.get("weights")):
         raise WorkloadError(f"{arch.name}: unknown weight format; give ", Option("weights", "int4"), " or another one")
     half = half_with_pipe(arch, [device], str(DEFAULTS["dtype"]))
     quantized, cache = (arch.quantization.weights, arch.quantization.kv) if arch.quantization else (None, None)
     narrow = quantized is None or number_format(quantized).bits >= FORMATS[QUANTIZED_COMPUTE].bits
-    computes = given.get("dtype") or _computed(device, engine, (half, *([QUANTIZED_COMPUTE] * narrow)), quantized)
+    computes = restrictions.get("dtype") or _computed(
+        device, engine, (half, *([QUANTIZED_COMPUTE] * narrow)), quantized
+    )
     caches = [form for form in KV_CACHE_FORMATS if runs(engine, device, "attention", form)]
-    found: dict[Formats, None] = {}
+    choices: dict[Formats, None] = {}
     for dtype in dict.fromkeys(auto_dtype(arch) if name == "auto" else name for name in computes):
         if not has_pipe(device, dtype):
             continue
         working = half if FORMATS[dtype].bits < 16 else dtype
         for weights, kv, activations in product(
-            given.get("weights") or (quantized,),
-            given.get("kv") or dict.fromkeys((cache or working, *caches)),
-            given.get("activations") or (working,),
+            restrictions.get("weights") or (quantized,),
+            restrictions.get("kv") or dict.fromkeys((cache or working, *caches)),
+            restrictions.get("activations") or (working,),
         ):
             is_default = activations == dtype and FORMATS[dtype].bits >= 16
-            found[Formats(dtype, weights, kv, None if is_default else activations)] = None
-    return list(found)
+            choices[Formats(dtype, weights, kv, None if is_default else activations)] = None
+    return list(choices)
 
 
-def _computed(device: Device, engine: Engine, known: Sequence[str], weights: str | None) -> list[str]:
+def _computed(device: Device, engine: Engine, candidates: Sequence[str], weights: str | None) -> list[str]:
     """The compute formats in which the engine multiplies these weights; 16 bits where none of its kernels is known."""
-    return [form for form in known if runs(engine, device, "gemm", weights or form, form)] or [known[0]]
+    return [form for form in candidates if runs(engine, device, "gemm", weights or form, form)] or [candidates[0]]
 
 
 def options_of(layout: Layout, form: Formats) -> dict[str, Any]:

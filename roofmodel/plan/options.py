@@ -75,8 +75,8 @@ Result = TypeVar("Result")
 def within(results: Iterable[Result], seconds: float) -> Iterator[Result]:
     """The results that a search yields up to a time limit; at least one."""
     end = monotonic() + seconds
-    for one in results:
-        yield one
+    for result in results:
+        yield result
         if monotonic() > end:
             return
 
@@ -95,18 +95,18 @@ def _rate(value: float | str | None) -> float | None:
         return None
     number, _, per = str(value).partition("/")
     try:
-        found = float(number) / {"": 1, "s": 1, "min": 60, "h": 3600}[per.strip()]
+        rate = float(number) / {"": 1, "s": 1, "min": 60, "h": 3600}[per.strip()]
     except (ValueError, KeyError):
         raise WorkloadError(
             Option("requests"), f": {shorten(value)} is no rate; try ", Option("requests", "5/s"), " or ",
             Option("requests", "300/min"),
         ) from None  # fmt: skip
-    if not 0 < found <= MAX_RATE:
+    if not 0 < rate <= MAX_RATE:
         raise WorkloadError(
             Option("requests"), f" is {shorten(value)}; it must be above 0 and at most {units.si(MAX_RATE)}/s; try ",
             Option("requests", "5/s"),
         )  # fmt: skip
-    return found
+    return rate
 
 
 def price_notes(prices: Mapping[str, float], devices: Sequence[Device]) -> Iterator[Text]:
@@ -117,14 +117,14 @@ def price_notes(prices: Mapping[str, float], devices: Sequence[Device]) -> Itera
         )
 
 
-def choices_of(option: str, given: object, known: Sequence[str]) -> tuple[str, ...]:
+def choices_of(option: str, values: object, known_names: Sequence[str]) -> tuple[str, ...]:
     """The given values of an option; all known ones if none is given. Raises WorkloadError for an unknown one."""
-    if given is None:
-        return tuple(known)
-    found = grid.names(given)
-    for value in found:
-        check_one_of(option, value, known)
-    return tuple(map(str, found))
+    if values is None:
+        return tuple(known_names)
+    names = grid.names(values)
+    for value in names:
+        check_one_of(option, value, known_names)
+    return tuple(map(str, names))
 
 
 def speculation_of(
@@ -149,28 +149,28 @@ def speculation_of(
     return Speculation(draft, tokens, float(share))
 
 
-def layout_restrictions(given: Mapping[str, Any], plan: PlanKind = "service") -> dict[str, list[Any]]:
+def layout_restrictions(options: Mapping[str, Any], plan: PlanKind = "service") -> dict[str, list[Any]]:
     """The values of the options that restrict the search of a plan."""
-    found: dict[str, list[Any]] = {}
-    for option, values in given.items():
+    restrictions: dict[str, list[Any]] = {}
+    for option, values in options.items():
         if option in REMOVED:
             raise removed(option, values)
         if option not in DECLARED or plan not in DECLARED[option].plans:
-            known = [name for name, declared in DECLARED.items() if plan in declared.plans]
-            raise WorkloadError(f"unknown option {option!r}{choices(option, known)}")
+            known_options = [name for name, declared in DECLARED.items() if plan in declared.plans]
+            raise WorkloadError(f"unknown option {option!r}{choices(option, known_options)}")
         if values is None:
             continue
         if DECLARED[option].kind == "count":
-            found[option] = grid.numbers(option, values, DECLARED[option].minimum, MAX_GPUS)
+            restrictions[option] = grid.numbers(option, values, DECLARED[option].minimum, MAX_GPUS)
         else:
-            found[option] = [valid(option, value) for value in grid.names(values)]
-    return found
+            restrictions[option] = [valid(option, value) for value in grid.names(values)]
+    return restrictions
 
 
-def no_format(devices: Sequence[Device], given: Mapping[str, Sequence[Any]]) -> Iterator[Text]:
+def no_format(devices: Sequence[Device], restrictions: Mapping[str, Sequence[Any]]) -> Iterator[Text]:
     """Why there are no formats to search."""
-    asked = ",".join(map(str, given.get("dtype", ["fp16"])))
-    yield from (Option("dtype", asked), f": no device has a pipe for it; they have {_formats_of(devices)}")
+    dtypes = ",".join(map(str, restrictions.get("dtype", ["fp16"])))
+    yield from (Option("dtype", dtypes), f": no device has a pipe for it; they have {_formats_of(devices)}")
 
 
 def _formats_of(devices: Sequence[Device]) -> str:
@@ -179,11 +179,11 @@ def _formats_of(devices: Sequence[Device]) -> str:
 
 
 def no_layout(
-    arch: Architecture, gpus: int, given: Mapping[str, Sequence[Any]], training: bool = False
+    arch: Architecture, gpus: int, restrictions: Mapping[str, Sequence[Any]], training: bool = False
 ) -> Iterator[Text]:
     """Why there is no layout to search."""
     yield from (Option("gpus", gpus), f": no layout of {arch.name} uses {gpus} GPUs")
-    if chosen := list(given.keys() & {*GPUS, "micro_batch"}):
+    if chosen := list(restrictions.keys() & {*GPUS, "micro_batch"}):
         yield " with these values of "
         yield joined(", ", [Option(option) for option in sorted(chosen)])
     if chosen or training:
@@ -199,11 +199,11 @@ def number_of_tokens(value: float | str) -> float:
     text = str(value).strip()
     factor = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}.get(text[-1:].upper())
     try:
-        found = float(text[:-1]) * factor if factor else float(text)
+        tokens = float(text[:-1]) * factor if factor else float(text)
     except ValueError:
-        found = 0.0
-    if not 0 < found < float("inf"):
+        tokens = 0.0
+    if not 0 < tokens < float("inf"):
         raise WorkloadError(
             Option("tokens"), f": {shorten(value)} is no number of tokens; try ", Option("tokens", "15T")
         )
-    return found
+    return tokens

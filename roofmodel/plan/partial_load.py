@@ -63,7 +63,7 @@ class PartialLoad(NamedTuple):
 
 def partial_load(full: FullBatches, rate: float, engines: int) -> PartialLoad:
     """The prefill of `engines` equal engines at `rate` requests per second, which arrive at random."""
-    found = PartialLoad(tuple(np.array(each) for each in full.ttft), np.full(full.requests.shape, inf))
+    load = PartialLoad(tuple(np.array(each) for each in full.ttft), np.full(full.requests.shape, inf))
     fewer: tuple[Any, Any] | None = None  # TTFT and wait with fewer whole prompts in a chunk
     for chunk in range(len(full.prompts)):
         ttft, wait = _with_chunk(full, chunk, rate, engines)
@@ -72,10 +72,10 @@ def partial_load(full: FullBatches, rate: float, engines: int) -> PartialLoad:
                 better = fewer[0][0] + fewer[1] < ttft[0] + wait
                 ttft, wait = np.where(better, fewer[0], ttft), np.where(better, fewer[1], wait)
             fewer = ttft, wait
-        found.wait[:, chunk] = np.where(rate < full.requests[:, chunk] * engines, wait, inf)
-        for own, value in zip(found.ttft, ttft, strict=True):
-            own[:, chunk] = np.where(found.wait[:, chunk] < inf, value, own[:, chunk])
-    return found
+        load.wait[:, chunk] = np.where(rate < full.requests[:, chunk] * engines, wait, inf)
+        for own, value in zip(load.ttft, ttft, strict=True):
+            own[:, chunk] = np.where(load.wait[:, chunk] < inf, value, own[:, chunk])
+    return load
 
 
 def fewest_engines(full: FullBatches, batch: int, chunk: int, rate: float, most: int, limit: float) -> int:

@@ -34,7 +34,7 @@ def draw(plan: ServingPlan, path: Path, form: str) -> None:
 
 
 def _draw(figure: Figure, axes: Axes, plan: ServingPlan) -> None:
-    along = sorted(plan.front, key=lambda one: one.tpot.value)
+    along = sorted(plan.front, key=lambda candidate: candidate.tpot.value)
     axes.plot(*_places(along), color="0.6", lw=1.2, zorder=2)
     y = 0.83
     for place, (series, points) in enumerate(_series(plan).items()):
@@ -58,18 +58,18 @@ def _draw(figure: Figure, axes: Axes, plan: ServingPlan) -> None:
         figure.text(0.68, y - 0.01, remark, color="0.35", fontsize=8)
         y -= 0.03
     ends = [along[0], *([along[-1]] if len(along) > 1 else []), *([best] if best is not None and best.meets else [])]
-    signs = {(1 / one.tpot.value, one.per_gpu.value): f"batch {one.batch}" for one in ends}
+    signs = {(1 / end.tpot.value, end.per_gpu.value): f"batch {end.batch}" for end in ends}
     labels.place(axes, [(label, place) for place, label in signs.items()], figure.dpi)
 
 
 def _series(plan: ServingPlan) -> dict[str, list[Candidate]]:
     """The points of the front by layout, formats and device."""
-    found: dict[str, list[Candidate]] = {}
-    for one in plan.front:
-        words = [name(one), format_text(one), *([one.device] if len(plan.devices) > 1 else [])]
-        found.setdefault(" · ".join(words), []).append(one)
-    return found
+    series: dict[str, list[Candidate]] = {}
+    for candidate in plan.front:
+        words = [name(candidate), format_text(candidate), *([candidate.device] if len(plan.devices) > 1 else [])]
+        series.setdefault(" · ".join(words), []).append(candidate)
+    return series
 
 
 def _places(points: Sequence[Candidate]) -> tuple[list[float], list[float]]:
-    return [1 / one.tpot.value for one in points], [one.per_gpu.value for one in points]
+    return [1 / point.tpot.value for point in points], [point.per_gpu.value for point in points]

@@ -72,7 +72,7 @@ class ServingPlan(NamedTuple):
     @property
     def meets(self) -> bool:
         """Whether some candidate meets all targets."""
-        return any(one.candidate.meets for one in self.ranked)
+        return any(entry.candidate.meets for entry in self.ranked)
 
 
 def plan(
@@ -136,64 +136,74 @@ def plan(
         raise WorkloadError(
             *(no_layout(arch, gpus, restricted) if any(searched.values()) else no_format(devices, restricted))
         )
-    found = list(_reported(within(_evaluated(pieces, cluster), seconds), len(pieces), progress))
-    pairs, apart, apart_points = _disaggregated(found, devices, service, prices)
-    points = [*(point for one in found for point in one.front), *apart_points]
-    best = [*(one.best for one in found if one.best is not None), *apart]
-    shortages = [one.shortage for one in found if one.shortage is not None]
-    full = {_engine_key(one.best): one.full for one in found if one.best is not None and one.full is not None}
+    results = list(_reported(within(_evaluated(pieces, cluster), seconds), len(pieces), progress))
+    pairs, apart, apart_points = _disaggregated(results, devices, service, prices)
+    points = [*(point for result in results for point in result.front), *apart_points]
+    best = [*(result.best for result in results if result.best is not None), *apart]
+    shortages = [result.shortage for result in results if result.shortage is not None]
+    full = {
+        _engine_key(result.best): result.full
+        for result in results
+        if result.best is not None and result.full is not None
+    }
     best_ranked = [
-        one._replace(candidate=one.candidate._replace(engine=engine_name)) for one in ranked(best, top, service.targets)
+        entry._replace(candidate=entry.candidate._replace(engine=engine_name))
+        for entry in ranked(best, top, service.targets)
     ]
-    result = ServingPlan(
+    nearest = None
+    if shortages and not best:
+        nearest = min(shortages, key=lambda shortage: shortage.needed / shortage.usable)
+    serving_plan = ServingPlan(
         model=arch.name, devices=tuple(device.id for device in devices), service=service,
         ranked=tuple(_with_engines_needed(best_ranked, full, service.targets)), front=tuple(front(points)),
-        shortage=None if best or not shortages else min(shortages, key=lambda one: one.needed / one.usable),
-        searched=pairs + sum(one.points for one in found), layouts=len(found), notes=(),
-        complete=len(found) == len(pieces),
+        shortage=nearest,
+        searched=pairs + sum(result.points for result in results), layouts=len(results), notes=(),
+        complete=len(results) == len(pieces),
     )  # fmt: skip
     evaluated = [device for device in devices if searched[device.id]]
-    remarks = (*_notes(result, pieces, prices, full), *device_notes(devices, evaluated))
-    remarks = (*remarks, *dict.fromkeys(_kernel_notes(arch, evaluated, result)))
-    if not result.complete:
-        remarks = (incomplete(len(found), len(pieces), seconds), *remarks)
+    remarks = (*_notes(serving_plan, pieces, prices, full), *device_notes(devices, evaluated))
+    remarks = (*remarks, *dict.fromkeys(_kernel_notes(arch, evaluated, serving_plan)))
+    if not serving_plan.complete:
+        remarks = (incomplete(len(results), len(pieces), seconds), *remarks)
     if "auto" in restricted.get("dtype", ()):
         remarks = (*auto_dtype_notes(arch), *remarks)
-    return result._replace(notes=(*arch.notes, *routing_remarks, *remarks))
+    return serving_plan._replace(notes=(*arch.notes, *routing_remarks, *remarks))
 
 
 def _with_engines_needed(
     shown: Iterable[Ranked], full: Mapping[EngineKey, FullBatches], targets: Targets
 ) -> Iterator[Ranked]:
     """The candidates, with the number of engines that meet the targets at the required rate where they are mixed."""
-    for one in shown:
-        if one.candidate.meets and targets.requests is not None:
-            needed = _fewest_engines(one.candidate, full, targets, one.candidate.layout.engines)
-            one = one._replace(candidate=one.candidate._replace(engines_needed=needed))
-        yield one
+    for entry in shown:
+        if entry.candidate.meets and targets.requests is not None:
+            needed = _fewest_engines(entry.candidate, full, targets, entry.candidate.layout.engines)
+            entry = entry._replace(candidate=entry.candidate._replace(engines_needed=needed))
+        yield entry
 
 
-def _fewest_engines(one: Candidate, full: Mapping[EngineKey, FullBatches], targets: Targets, most: int) -> int | None:
+def _fewest_engines(
+    candidate: Candidate, full: Mapping[EngineKey, FullBatches], targets: Targets, most: int
+) -> int | None:
     """The smallest number of a mixed candidate's engines that sustain the required rate and meet the target of TTFT;
     `most` if no smaller number does, None in disaggregated serving."""
-    if one.chunk is None or targets.requests is None:
+    if candidate.chunk is None or targets.requests is None:
         return None
-    batch = one.batch // one.layout.engines
+    batch = candidate.batch // candidate.layout.engines
     limit = inf if targets.ttft is None else targets.ttft
-    return fewest_engines(full[_engine_key(one)], batch, one.chunk, targets.requests, most, limit)
+    return fewest_engines(full[_engine_key(candidate)], batch, candidate.chunk, targets.requests, most, limit)
 
 
-def _engine_key(one: Candidate) -> EngineKey:
-    return one.device, one.layout, one.formats
+def _engine_key(candidate: Candidate) -> EngineKey:
+    return candidate.device, candidate.layout, candidate.formats
 
 
 def _with_routing(
-    arch: Architecture, service: Service, given: RoutingOption | Routing | None
+    arch: Architecture, service: Service, option: RoutingOption | Routing | None
 ) -> tuple[Service, Iterable[Text]]:
     """The service with this routing, and a note on it. Raises WorkloadError if it is invalid for the model."""
     if not has_experts(arch):
-        return service, [] if given is None else [ignored("routing", f"{arch.name} has no experts")]
-    routing = UNIFORM if given is None else read_routing(given)
+        return service, [] if option is None else [ignored("routing", f"{arch.name} has no experts")]
+    routing = UNIFORM if option is None else read_routing(option)
     check_routing(arch, routing)
     return service._replace(routing=routing), routing_notes(arch, routing, service.gpus)
 
@@ -206,14 +216,14 @@ def _evaluated(pieces: Sequence[Piece], cluster: str | None) -> Iterator[Found]:
     return evaluate_on_cluster(evaluate, pieces, cluster)
 
 
-def _reported(found: Iterable[Found], total: int, progress: Callable[[str, int, int], None]) -> Iterator[Found]:
-    for done, one in enumerate(found, 1):
+def _reported(results: Iterable[Found], total: int, progress: Callable[[str, int, int], None]) -> Iterator[Found]:
+    for done, result in enumerate(results, 1):
         progress("layouts", done, total)
-        yield one
+        yield result
 
 
 def _disaggregated(
-    found: Sequence[Found], devices: Sequence[Device], service: Service, prices: Mapping[str, float]
+    results: Sequence[Found], devices: Sequence[Device], service: Service, prices: Mapping[str, float]
 ) -> tuple[int, list[Candidate], list[Candidate]]:
     """The number of candidates with engines of their own for prefill and decode, the best of each decode engine, and
     candidates for the Pareto front."""
@@ -221,55 +231,65 @@ def _disaggregated(
     points: list[Candidate] = []
     for device in devices:
         links = service_links(device, service.gpus)
-        prefill = [one.prefill for one in found if one.prefill is not None and one.prefill.device == device.id]
-        decode = [one.decode for one in found if one.decode is not None and one.decode.device == device.id]
+        prefill = [
+            result.prefill for result in results if result.prefill is not None and result.prefill.device == device.id
+        ]
+        decode = [
+            result.decode for result in results if result.decode is not None and result.decode.device == device.id
+        ]
         if not links or not prefill:
             continue
         common = EngineMatching(service.gpus, service.traffic, service.targets, prices.get(device.id), links)
-        for count, one, several in matched(prefill, decode, common):
+        for count, candidate, several in matched(prefill, decode, common):
             searched += count
-            best.append(one)
+            best.append(candidate)
             points += several
     return searched, best, points
 
 
 def _notes(
-    found: ServingPlan, pieces: Sequence[Piece], prices: Mapping[str, float], full: Mapping[EngineKey, FullBatches]
+    serving_plan: ServingPlan,
+    pieces: Sequence[Piece],
+    prices: Mapping[str, float],
+    full: Mapping[EngineKey, FullBatches],
 ) -> Iterator[Text]:
-    if found.shortage is not None:
-        short = found.shortage
+    if serving_plan.shortage is not None:
+        short = serving_plan.shortage
         yield WarningNote(
             f"does not fit: the nearest layout, {layout_text(short.layout)} on {short.device}, needs "
             f"{units.binary(float(short.needed))} per GPU of {units.binary(float(short.usable))} usable; try more ",
             Option("gpus"), " or ", Option("weights", "int4"),
         )  # fmt: skip
-    elif not found.meets and found.ranked:
-        nearest, targets = found.ranked[0].candidate, found.service.targets
+    elif not serving_plan.meets and serving_plan.ranked:
+        nearest, targets = serving_plan.ranked[0].candidate, serving_plan.service.targets
         yield WarningNote(
             f"no layout meets the targets; the nearest is {_described(nearest)}: "
-            f"{violation_text(nearest, targets.ttft, targets.tpot)}{_reachable_rate(found, nearest, full)}"
+            f"{violation_text(nearest, targets.ttft, targets.tpot)}{_reachable_rate(serving_plan, nearest, full)}"
         )
-    busy = [one.rank for one in found.ranked if one.candidate.prefill and one.candidate.prefill.limits]
-    if busy and found.service.targets.requests is None:
+    busy = [entry.rank for entry in serving_plan.ranked if entry.candidate.prefill and entry.candidate.prefill.limits]
+    if busy and serving_plan.service.targets.requests is None:
         yield AnswerNote(
             f"TTFT does not include a queue: the prefill engines of rank {units.ranges(busy)} are busy all the time at "
             "the stated rate, so requests wait longer and longer; ", Option("requests"), " with a lower rate shows the "
             "mean wait",
         )  # fmt: skip
     yield from price_notes(prices, [piece.device for piece in pieces])
-    yield from _request_notes(pieces[0].arch, found.service)
+    yield from _request_notes(pieces[0].arch, serving_plan.service)
 
 
-def _kernel_notes(arch: Architecture, devices: Sequence[Device], found: ServingPlan) -> Iterator[Text]:
+def _kernel_notes(arch: Architecture, devices: Sequence[Device], serving_plan: ServingPlan) -> Iterator[Text]:
     """The notes of an estimate on the parameters of the candidates' kernels; `device_notes` names a device without."""
-    by_id, service = {device.id: device for device in devices if device.calibration}, found.service
-    several = ((one.candidate.device, one.candidate.layout.engine, one.candidate.formats) for one in found.ranked)
+    by_id, service = {device.id: device for device in devices if device.calibration}, serving_plan.service
+    several = (
+        (entry.candidate.device, entry.candidate.layout.engine, entry.candidate.formats)
+        for entry in serving_plan.ranked
+    )
     for where, layout, form in dict.fromkeys(several):
         if (device := by_id.get(where)) is None:
             continue
-        asked = form._replace(activations=None if form.activations == form.dtype else form.activations)
+        asked_form = form._replace(activations=None if form.activations == form.dtype else form.activations)
         served = replica(
-            arch, device, layout, asked, service.memory_utilization, engine=service.engine,
+            arch, device, layout, asked_form, service.memory_utilization, engine=service.engine,
             engine_option=service.engine_option,
         )  # fmt: skip
         prefill = served.step._replace(phase="prefill", tokens=service.traffic.isl, context=0)
@@ -277,18 +297,20 @@ def _kernel_notes(arch: Architecture, devices: Sequence[Device], found: ServingP
         yield from kernel_notes(device, served.work, steps)
 
 
-def _described(one: Candidate) -> str:
-    return f"{name(one)}, {format_text(one)}, batch {one.batch} on {one.device}"
+def _described(candidate: Candidate) -> str:
+    return f"{name(candidate)}, {format_text(candidate)}, batch {candidate.batch} on {candidate.device}"
 
 
-def _reachable_rate(found: ServingPlan, nearest: Candidate, full: Mapping[EngineKey, FullBatches]) -> str:
+def _reachable_rate(serving_plan: ServingPlan, nearest: Candidate, full: Mapping[EngineKey, FullBatches]) -> str:
     """The highest rate within the latencies without a queue, and the GPUs that reach the required rate with the same
     engines; no text if no candidate has such latencies or no rate is required."""
-    targets = found.service.targets
-    in_time = [one for one in found.front if targets.tpot is None or one.tpot.value <= targets.tpot]
+    targets = serving_plan.service.targets
+    in_time = [
+        candidate for candidate in serving_plan.front if targets.tpot is None or candidate.tpot.value <= targets.tpot
+    ]
     if not in_time or targets.requests is None:  # the candidates of the front meet the target of TTFT
         return ""
-    highest = max(in_time, key=lambda one: one.requests.value)
+    highest = max(in_time, key=lambda candidate: candidate.requests.value)
     enough = _sufficient_gpus(highest, targets, full)
     if highest == nearest:
         return f"; {enough}"
@@ -297,17 +319,17 @@ def _reachable_rate(found: ServingPlan, nearest: Candidate, full: Mapping[Engine
     return f"; with these latencies, the highest rate{without} is {rate} requests/s, of {_described(highest)}; {enough}"
 
 
-def _sufficient_gpus(one: Candidate, targets: Targets, full: Mapping[EngineKey, FullBatches]) -> str:
+def _sufficient_gpus(candidate: Candidate, targets: Targets, full: Mapping[EngineKey, FullBatches]) -> str:
     """The GPUs of these engines that sustain the required rate; of mixed engines, with the wait."""
-    per_engine = one.gpus // one.layout.engines
-    most = 8 * (one.sufficient_gpus or 1) // per_engine  # with so many, each engine has few sequences
-    needed = None if targets.ttft is None else _fewest_engines(one, full, targets, most)
+    per_engine = candidate.gpus // candidate.layout.engines
+    most = 8 * (candidate.sufficient_gpus or 1) // per_engine  # with so many, each engine has few sequences
+    needed = None if targets.ttft is None else _fewest_engines(candidate, full, targets, most)
     if needed is None:
         apart = "" if targets.ttft is None else " (the wait is not considered)"
-        return f"{one.sufficient_gpus} GPUs suffice at this rate per GPU{apart}"
+        return f"{candidate.sufficient_gpus} GPUs suffice at this rate per GPU{apart}"
     if needed < most:
         return f"{needed * per_engine} GPUs with such engines meet all targets, including the wait"
-    return f"{one.sufficient_gpus} GPUs reach the required rate, but with the wait, TTFT exceeds its target"
+    return f"{candidate.sufficient_gpus} GPUs reach the required rate, but with the wait, TTFT exceeds its target"
 
 
 def _request_notes(arch: Architecture, service: Service) -> Iterator[Text]:
@@ -317,13 +339,13 @@ def _request_notes(arch: Architecture, service: Service) -> Iterator[Text]:
     models = [arch]
     if speculation is not None and not speculation.is_mtp:
         models.append(speculation.draft)
-    for one in models:
-        if one.max_tokens is not None and isl + osl > one.max_tokens:
+    for model in models:
+        if model.max_tokens is not None and isl + osl > model.max_tokens:
             yield WarningNote(
                 Option("isl", isl), " and ", Option("osl", osl),
-                f" exceed the maximum positions of {one.name}, {one.max_tokens}; the limit is not enforced",
+                f" exceed the maximum positions of {model.name}, {model.max_tokens}; the limit is not enforced",
             )  # fmt: skip
-    own, *others = (one.facts["vocabulary"].value for one in models)
+    own, *others = (model.facts["vocabulary"].value for model in models)
     if others and others[0] != own:
         yield WarningNote(
             Option("draft"), f": {models[1].name} has a vocabulary of {others[0]} tokens, {arch.name} one of {own}; "

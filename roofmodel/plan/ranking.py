@@ -40,24 +40,27 @@ def ranked(candidates: Iterable[Candidate], count: int, targets: Targets = NO_TA
     per GPU (by cost, if all have prices), at an equal rate by the first token and TPOT; then the others by how far they
     miss them, those with an infinite wait last if TTFT is limited. Of each, lower bounds come after expected times."""
 
-    def distance(one: Candidate) -> tuple[bool, bool, float, float]:
-        excluded = one.mean_wait is not None and bool(targets.excludes_wait(one.mean_wait))
-        return not one.calibrated, excluded, one.violation, one.tpot.value
+    def distance(candidate: Candidate) -> tuple[bool, bool, float, float]:
+        excluded = candidate.mean_wait is not None and bool(targets.excludes_wait(candidate.mean_wait))
+        return not candidate.calibrated, excluded, candidate.violation, candidate.tpot.value
 
-    found = list(candidates)
-    priced = all(one.price is not None for one in found)
+    candidates = list(candidates)
+    priced = all(candidate.price is not None for candidate in candidates)
     meeting, bounds = (
         sorted(
-            (one for one in found if one.meets and one.calibrated == known), key=lambda one: -_merit(one, priced).value
+            (candidate for candidate in candidates if candidate.meets and candidate.calibrated == is_calibrated),
+            key=lambda candidate: -_merit(candidate, priced).value,
         )
-        for known in (True, False)
-    )  # fmt: skip
-    missing = sorted((one for one in found if not one.meets), key=distance)
+        for is_calibrated in (True, False)
+    )
+    missing = sorted((candidate for candidate in candidates if not candidate.meets), key=distance)
     ordered = [*_by_latency(meeting, priced), *_by_latency(bounds, priced), *missing]
     shown = shown_by_rank(ordered, count)
     return [
-        Ranked(one, rank, _ties(one, rank, shown, priced), reason(one, rank, ordered), limit(one))
-        for rank, one in shown.items()
+        Ranked(
+            candidate, rank, _ties(candidate, rank, shown, priced), reason(candidate, rank, ordered), limit(candidate)
+        )
+        for rank, candidate in shown.items()
     ]
 
 
@@ -74,7 +77,7 @@ AnyCandidate = TypeVar("AnyCandidate", bound=OnDevice)
 
 def shown_by_rank(ordered: Sequence[AnyCandidate], count: int) -> dict[int, AnyCandidate]:
     """The first candidates by rank. The best candidate of each device replaces the last of them where it is missing."""
-    first = {one.device: rank for rank, one in reversed([*enumerate(ordered, 1)])}
+    first = {candidate.device: rank for rank, candidate in reversed([*enumerate(ordered, 1)])}
     best = sorted(first.values())
     others = (rank for rank in range(1, len(ordered) + 1) if rank not in best)
     ranks = sorted([*best, *islice(others, max(0, count - len(best)))])
@@ -84,15 +87,15 @@ def shown_by_rank(ordered: Sequence[AnyCandidate], count: int) -> dict[int, AnyC
 def _by_latency(ordered: Sequence[Candidate], priced: bool) -> Iterator[Candidate]:
     """The candidates, which are ordered by falling rate; those of equal rate by the first token, then TPOT."""
     start = 0
-    for end, one in enumerate([*ordered[1:], None], 1):
-        if one is None or _merit(one, priced).value < _merit(ordered[start], priced).value * (1 - EQUAL):
+    for end, candidate in enumerate([*ordered[1:], None], 1):
+        if candidate is None or _merit(candidate, priced).value < _merit(ordered[start], priced).value * (1 - EQUAL):
             yield from sorted(ordered[start:end], key=lambda each: (each.first_token, each.tpot.value))
             start = end
 
 
-def _merit(one: Candidate, priced: bool) -> Expected:
+def _merit(candidate: Candidate, priced: bool) -> Expected:
     """Output tokens per second and GPU, or per dollar."""
-    return merit(one.per_gpu, one.price if priced else None)
+    return merit(candidate.per_gpu, candidate.price if priced else None)
 
 
 def merit(per_gpu: Expected, price: float | None) -> Expected:
@@ -100,93 +103,96 @@ def merit(per_gpu: Expected, price: float | None) -> Expected:
     return Expected(*(rate / (price or 1.0) for rate in per_gpu))
 
 
-def _ties(one: Candidate, rank: int, shown: Mapping[int, Candidate], priced: bool) -> tuple[int, ...]:
-    others = ((place, other) for place, other in shown.items() if place != rank and _are_comparable(one, other))
+def _ties(candidate: Candidate, rank: int, shown: Mapping[int, Candidate], priced: bool) -> tuple[int, ...]:
+    others = ((place, other) for place, other in shown.items() if place != rank and _are_comparable(candidate, other))
     return tuple(
         place
         for place, other in others
-        if ties(_merit(one, priced), _merit(other, priced), SHARED_ERROR if one.device == other.device else 0.0)
+        if ties(
+            _merit(candidate, priced), _merit(other, priced), SHARED_ERROR if candidate.device == other.device else 0.0
+        )
     )
 
 
-def _are_comparable(one: Candidate, other: Candidate) -> bool:
+def _are_comparable(candidate: Candidate, other: Candidate) -> bool:
     """Whether both meet the targets, with times of the same kind."""
-    return one.meets and other.meets and one.calibrated == other.calibrated
+    return candidate.meets and other.meets and candidate.calibrated == other.calibrated
 
 
-def ties(one: Expected, other: Expected, shared: float = SHARED_ERROR) -> bool:
+def ties(expected: Expected, other: Expected, shared: float = SHARED_ERROR) -> bool:
     """Whether the intervals of two rates do not separate them.
 
     The errors of two rates, as logarithms, have the half-widths of the intervals that face each other and the
     correlation `shared`, so the difference of the logarithms has the half-width sqrt(a² + b² - 2 shared a b).
     """
-    high, low = (one, other) if one.value >= other.value else (other, one)
+    high, low = (expected, other) if expected.value >= other.value else (other, expected)
     down, up = log(high.value / high.low), log(low.high / low.value)
     return log(high.value / low.value) <= sqrt(max(0.0, down**2 + up**2 - 2 * shared * down * up))
 
 
 def front(candidates: Iterable[Candidate]) -> list[Candidate]:
     """The Pareto front of output tokens per second and GPU against tokens per second and user, by falling rate."""
-    found: list[Candidate] = []
-    for one in sorted(candidates, key=lambda one: (-one.per_gpu.value, one.tpot.value)):
-        if not found or one.tpot.value < found[-1].tpot.value:
-            found.append(one)
-    return found
+    frontier: list[Candidate] = []
+    for candidate in sorted(candidates, key=lambda candidate: (-candidate.per_gpu.value, candidate.tpot.value)):
+        if not frontier or candidate.tpot.value < frontier[-1].tpot.value:
+            frontier.append(candidate)
+    return frontier
 
 
-def reason(one: Candidate, rank: int, ordered: Sequence[Candidate]) -> str:
+def reason(candidate: Candidate, rank: int, ordered: Sequence[Candidate]) -> str:
     """The largest difference between a candidate and the one that it is compared with: the first candidate; for the
     first one the best one with another layout."""
-    if not one.meets:
-        return "nearest to the targets" if rank == 1 else "" if one.calibrated else LOWER_BOUND
-    if ordered[0].calibrated and not one.calibrated:
+    if not candidate.meets:
+        return "nearest to the targets" if rank == 1 else "" if candidate.calibrated else LOWER_BOUND
+    if ordered[0].calibrated and not candidate.calibrated:
         return LOWER_BOUND
-    other = ordered[0] if rank > 1 else _runner_up(one, ordered) or next(iter(ordered[1:]), None)
-    if other is None or not other.meets or other.calibrated != one.calibrated:
+    other = ordered[0] if rank > 1 else _runner_up(candidate, ordered) or next(iter(ordered[1:]), None)
+    if other is None or not other.meets or other.calibrated != candidate.calibrated:
         return "no other layout meets the targets"
-    change = one.per_gpu.value / other.per_gpu.value - 1
+    change = candidate.per_gpu.value / other.per_gpu.value - 1
     if abs(change) < 0.005:
         return f"as fast as {name(other)}"
-    return (
-        f"{abs(change):.0%} {'more' if change > 0 else 'fewer'} tokens/s/GPU than {name(other)}: {_cause(one, other)}"
-    )
+    than = f"tokens/s/GPU than {name(other)}"
+    return f"{abs(change):.0%} {'more' if change > 0 else 'fewer'} {than}: {_cause(candidate, other)}"
 
 
-def _runner_up(one: Candidate, ordered: Sequence[Candidate]) -> Candidate | None:
+def _runner_up(candidate: Candidate, ordered: Sequence[Candidate]) -> Candidate | None:
     """The best candidate with another layout."""
-    return next((each for each in ordered if _are_comparable(each, one) and name(each) != name(one)), None)
+    return next((each for each in ordered if _are_comparable(each, candidate) and name(each) != name(candidate)), None)
 
 
-def _cause(one: Candidate, other: Candidate) -> str:
+def _cause(candidate: Candidate, other: Candidate) -> str:
     """The number of engines, or the one option that differs, or the part of the GPU time that differs most in the
     direction of the rates; with it the options that differ, apart from the layout, which the names state.
 
     Of two disaggregated candidates, the engines that limit the slower one are compared.
     """
-    slower = min(one, other, key=lambda each: each.per_gpu.value)
+    slower = min(candidate, other, key=lambda each: each.per_gpu.value)
     stage = _limiting_stage(slower)
-    if one.mode != other.mode:
+    if candidate.mode != other.mode:
         same, separate = "the same engines for prefill and decode", "separate engines for prefill and decode"
-        modes = f"{same}, not separate ones" if one.mode == "mixed" else f"{separate}, not the same"
-        return "; ".join([*_shared_differences(one, other), modes])
-    if text := _number_of_engines(one, other, stage) or _idle_engines(one, other, stage):
+        modes = f"{same}, not separate ones" if candidate.mode == "mixed" else f"{separate}, not the same"
+        return "; ".join([*_shared_differences(candidate, other), modes])
+    if text := _number_of_engines(candidate, other, stage) or _idle_engines(candidate, other, stage):
         return text
-    found = [*_shared_differences(one, other), *_stage_differences(one, other, stage)]
-    mine, theirs = _engines(one, stage), _engines(other, stage)
-    if len(found) == 1 and mine.layout.engine == theirs.layout.engine:
-        return found[0]
+    differences = [*_shared_differences(candidate, other), *_stage_differences(candidate, other, stage)]
+    mine, theirs = _engines(candidate, stage), _engines(other, stage)
+    if len(differences) == 1 and mine.layout.engine == theirs.layout.engine:
+        return differences[0]
     each = "prompt" if stage == "prefill" else "output token"
-    by_part = _limiting_stage(one) == _limiting_stage(other)  # else their shares are those of different steps
-    term = largest_term(_gpu_time(one, stage, by_part), _gpu_time(other, stage, by_part), f"of GPU time per {each}")
-    return "; ".join([*term, *found]) or NOTHING_DIFFERS
+    by_part = _limiting_stage(candidate) == _limiting_stage(other)  # else their shares are those of different steps
+    term = largest_term(
+        _gpu_time(candidate, stage, by_part), _gpu_time(other, stage, by_part), f"of GPU time per {each}"
+    )
+    return "; ".join([*term, *differences]) or NOTHING_DIFFERS
 
 
-def largest_term(one: Mapping[str, float], other: Mapping[str, float], of_what: str) -> list[str]:
+def largest_term(terms: Mapping[str, float], other: Mapping[str, float], of_what: str) -> list[str]:
     """`communication takes 1.2 ms of a step, not 0.8 ms`: of the seconds by what takes them, those that differ most in
     the direction in which their sums differ. Empty if these have the same text."""
-    sign = 1 if sum(one.values()) > sum(other.values()) else -1
-    longest = max(one, key=lambda what: sign * (one[what] - other[what]))
-    mine, theirs = (units.seconds(each[longest]) if each[longest] > 0 else "0" for each in (one, other))
+    sign = 1 if sum(terms.values()) > sum(other.values()) else -1
+    longest = max(terms, key=lambda term: sign * (terms[term] - other[term]))
+    mine, theirs = (units.seconds(each[longest]) if each[longest] > 0 else "0" for each in (terms, other))
     return [f"{longest} {mine} {of_what}, not {theirs}"] if mine != theirs else []
 
 
@@ -199,11 +205,11 @@ def by_part_of(seconds: float, communication: float, idle: float) -> dict[str, f
     }
 
 
-def _gpu_time(one: Candidate, stage: Stage, by_part: bool) -> dict[str, float]:
+def _gpu_time(candidate: Candidate, stage: Stage, by_part: bool) -> dict[str, float]:
     """The GPU time of the engines of a stage by what takes it: seconds per prompt of prefill engines, else per output
-    token. `by_part`: whether `one.shares` are those of this stage."""
-    per_request, shares = 1 / _engines(one, stage).requests_per_gpu, one.shares
-    seconds = per_request if stage == "prefill" else per_request / one.osl
+    token. `by_part`: whether `candidate.shares` are those of this stage."""
+    per_request, shares = 1 / _engines(candidate, stage).requests_per_gpu, candidate.shares
+    seconds = per_request if stage == "prefill" else per_request / candidate.osl
     if not by_part:
         return {f"{stage} takes": seconds}
     if stage == "prefill":  # whole passes follow each other, so pipeline stages idle in the first one only
@@ -214,9 +220,9 @@ def _gpu_time(one: Candidate, stage: Stage, by_part: bool) -> dict[str, float]:
 Stage = Literal["prefill", "decode"]
 
 
-def _limiting_stage(one: Candidate) -> Stage:
+def _limiting_stage(candidate: Candidate) -> Stage:
     """The stage whose engines limit the rate; decode for mixed steps."""
-    return "prefill" if one.prefill is not None and one.prefill.limits else "decode"
+    return "prefill" if candidate.prefill is not None and candidate.prefill.limits else "decode"
 
 
 class Engines(NamedTuple):
@@ -232,16 +238,16 @@ class Engines(NamedTuple):
         return self.requests / self.layout.gpus
 
 
-def _engines(one: Candidate, stage: Stage) -> Engines:
+def _engines(candidate: Candidate, stage: Stage) -> Engines:
     """The engines that compute a stage. Those that decode need osl - 1 tokens of each sequence."""
-    if stage == "prefill" and one.prefill is not None:
-        return Engines(one.prefill.layout, one.prefill.batch, one.prefill.requests)
-    return Engines(one.layout, one.batch, one.batch / ((one.osl - 1) * one.tpot.value))
+    if stage == "prefill" and candidate.prefill is not None:
+        return Engines(candidate.prefill.layout, candidate.prefill.batch, candidate.prefill.requests)
+    return Engines(candidate.layout, candidate.batch, candidate.batch / ((candidate.osl - 1) * candidate.tpot.value))
 
 
-def _number_of_engines(one: Candidate, other: Candidate, stage: Stage) -> str | None:
+def _number_of_engines(candidate: Candidate, other: Candidate, stage: Stage) -> str | None:
     """`4 prefill engines, not 5`, if this explains at least half of the difference of their rates (as logarithms)."""
-    mine, theirs = _engines(one, stage), _engines(other, stage)
+    mine, theirs = _engines(candidate, stage), _engines(other, stage)
     more = log(mine.layout.gpus / theirs.layout.gpus)
     total = log(mine.requests / theirs.requests)
     if more * total <= 0 or abs(more) < abs(total) / 2:
@@ -251,31 +257,31 @@ def _number_of_engines(one: Candidate, other: Candidate, stage: Stage) -> str | 
     return f"{units.count(mine.layout.gpus, f'{stage} GPU')}, not {theirs.layout.gpus}"
 
 
-def _idle_engines(one: Candidate, other: Candidate, stage: Stage) -> str | None:
+def _idle_engines(candidate: Candidate, other: Candidate, stage: Stage) -> str | None:
     """`4 decode GPUs, not 2`, if the GPUs of the stage that does not limit the slower candidate explain at least half
     of the difference of the rates per GPU (as logarithms)."""
     not_limiting: Stage = "decode" if stage == "prefill" else "prefill"
-    if one.prefill is None or other.prefill is None:
+    if candidate.prefill is None or other.prefill is None:
         return None
-    mine, theirs = (_engines(each, not_limiting).layout.gpus for each in (one, other))
-    fewer, total = log(other.gpus / one.gpus), log(one.per_gpu.value / other.per_gpu.value)
+    mine, theirs = (_engines(each, not_limiting).layout.gpus for each in (candidate, other))
+    fewer, total = log(other.gpus / candidate.gpus), log(candidate.per_gpu.value / other.per_gpu.value)
     if mine == theirs or fewer * total <= 0 or abs(fewer) < abs(total) / 2:
         return None
     return f"{units.count(mine, f'{not_limiting} GPU')}, not {theirs}"
 
 
-def _shared_differences(one: Candidate, other: Candidate) -> Iterator[str]:
+def _shared_differences(candidate: Candidate, other: Candidate) -> Iterator[str]:
     """The device and the formats, where they differ."""
-    if one.device != other.device:
-        yield f"{one.device}, not {other.device}"
-    if one.formats != other.formats:
-        yield f"{format_text(one)}, not {format_text(other)}"
+    if candidate.device != other.device:
+        yield f"{candidate.device}, not {other.device}"
+    if candidate.formats != other.formats:
+        yield f"{format_text(candidate)}, not {format_text(other)}"
 
 
-def _stage_differences(one: Candidate, other: Candidate, stage: Stage) -> Iterator[str]:
+def _stage_differences(candidate: Candidate, other: Candidate, stage: Stage) -> Iterator[str]:
     """The options of the engines of a stage that differ, apart from the layout of mixed engines."""
-    mine, theirs = (_engines(each, stage) for each in (one, other))
-    if one.prefill and mine.layout.engine != theirs.layout.engine:
+    mine, theirs = (_engines(each, stage) for each in (candidate, other))
+    if candidate.prefill and mine.layout.engine != theirs.layout.engine:
         yield f"{stage} engines of {layout_text(mine.layout.engine)}, not {layout_text(theirs.layout.engine)}"
     each, another = (engines.batch / engines.layout.gpus for engines in (mine, theirs))
     if stage == "prefill" and mine.batch != theirs.batch:
@@ -284,17 +290,17 @@ def _stage_differences(one: Candidate, other: Candidate, stage: Stage) -> Iterat
         yield f"batch {units.significant(each)} per decode GPU, not {units.significant(another)}"
     elif stage == "decode" and each != another:
         yield f"batch {mine.batch}, not {theirs.batch}"
-    if one.chunk != other.chunk:
-        yield f"chunks of {one.chunk} tokens, not {other.chunk}"
+    if candidate.chunk != other.chunk:
+        yield f"chunks of {candidate.chunk} tokens, not {other.chunk}"
 
 
-def limit(one: Candidate) -> str:
+def limit(candidate: Candidate) -> str:
     """What would raise the rate: a larger batch, memory, a faster link, or faster kernels; and the ceiling today."""
-    parts, shares = [], one.shares
-    used = 0.0 if one.usable is None else float(one.decode_memory) / float(one.usable)
-    if one.prefill is not None and one.prefill.limits:
+    parts, shares = [], candidate.shares
+    used = 0.0 if candidate.usable is None else float(candidate.decode_memory) / float(candidate.usable)
+    if candidate.prefill is not None and candidate.prefill.limits:
         parts.append("more prefill engines")
-    elif one.latency_ratio >= NEAR_TARGET and one.latency_ratio >= used:
+    elif candidate.latency_ratio >= NEAR_TARGET and candidate.latency_ratio >= used:
         parts.append("a larger batch, which the latency targets exclude")
     elif used >= NEAR_CAPACITY:
         parts.append("more memory per GPU for a larger batch")
@@ -311,10 +317,10 @@ def limit(one: Candidate) -> str:
     return "; ".join(parts)
 
 
-def name(one: Candidate) -> str:
+def name(candidate: Candidate) -> str:
     """The layout as options: `tp 4 dp 2`; `tp 2 dp 2 → tp 4`, prefill → decode, in disaggregated serving."""
-    own = layout_text(one.layout)
-    return f"{layout_text(one.prefill.layout)} → {own}" if one.prefill else own
+    own = layout_text(candidate.layout)
+    return f"{layout_text(candidate.prefill.layout)} → {own}" if candidate.prefill else own
 
 
 def layout_text(layout: Layout) -> str:
@@ -323,20 +329,22 @@ def layout_text(layout: Layout) -> str:
     return " ".join(f"{option} {size}" for option, size in sizes.items() if size > 1) or "tp 1"
 
 
-def format_text(one: Candidate) -> str:
+def format_text(candidate: Candidate) -> str:
     """The formats, those of weights and KV cache where they differ from the compute format."""
-    dtype, weights, kv, _ = one.formats
+    dtype, weights, kv, _ = candidate.formats
     words = [dtype, *([f"weights {weights}"] if weights != dtype else []), *([f"kv {kv}"] if kv != dtype else [])]
     return " ".join(words)
 
 
-def violation_text(one: Candidate, ttft: float | None, tpot: float | None) -> str:
+def violation_text(candidate: Candidate, ttft: float | None, tpot: float | None) -> str:
     """How a candidate misses the targets: `TTFT 620 ms of at most 500 ms`."""
-    found = []
-    first = "TTFT" if one.first_token == one.ttft.value else "wait + TTFT"
-    for label, value, target in ((first, one.first_token, ttft), ("TPOT", one.tpot.value, tpot)):
+    violations = []
+    first = "TTFT" if candidate.first_token == candidate.ttft.value else "wait + TTFT"
+    for label, value, target in ((first, candidate.first_token, ttft), ("TPOT", candidate.tpot.value, tpot)):
         if target is not None and value > target:
-            found.append(f"{label} {units.seconds(value)} of at most {units.seconds(target)}")
-    if one.required is not None and one.requests.value < one.required:
-        found.append(f"{units.significant(one.requests.value)} of {units.significant(one.required)} requests/s")
-    return ", ".join(found)
+            violations.append(f"{label} {units.seconds(value)} of at most {units.seconds(target)}")
+    if candidate.required is not None and candidate.requests.value < candidate.required:
+        violations.append(
+            f"{units.significant(candidate.requests.value)} of {units.significant(candidate.required)} requests/s"
+        )
+    return ", ".join(violations)

@@ -94,15 +94,15 @@ def evaluate(piece: Piece) -> Found:
         return Found(shortage=_shortage(piece, served, max(map(sum, stored))))
     sequences = batches(largest)
     times = generation_times(served, service.speculation, traffic, sequences)
-    found = Found()
+    result = Found()
     if "mixed" in service.modes:
         points, full = steady_states(served, traffic, stored, times, service.targets.requests, layout.engines)
-        found = _mixed(piece, served, points, largest)._replace(full=full)
+        result = _mixed(piece, served, points, largest)._replace(full=full)
     if "disaggregated" in service.modes and piece.separates and layout.engine.gpus < service.gpus:
         decode = decode_rates(served, traffic, stored, times)
         prefill = prefill_rates(served, traffic, weights)
-        found = found._replace(decode=decode, prefill=prefill)
-    return found
+        result = result._replace(decode=decode, prefill=prefill)
+    return result
 
 
 def _mixed(piece: Piece, served: ServingReplica, points: Points, largest: int) -> Found:

@@ -78,27 +78,27 @@ class Points(NamedTuple):
 
 def batches(limit: int) -> Array:
     """The batches that are searched: all up to 16, then eight in each doubling, so that GEMM tiles are full."""
-    found = [*range(1, 17)]
-    while found[-1] < limit:
-        step = max(4, 2 ** (found[-1].bit_length() - 4))
-        found.append(found[-1] + step)
-    return np.array([n for n in found if n <= limit] or [1])
+    sizes = [*range(1, 17)]
+    while sizes[-1] < limit:
+        step = max(4, 2 ** (sizes[-1].bit_length() - 4))
+        sizes.append(sizes[-1] + step)
+    return np.array([n for n in sizes if n <= limit] or [1])
 
 
 def chunks(isl: int) -> list[tuple[int, int, int]]:
     """(prompts per step, tokens of each, chunks per prompt): whole prompts, several of them, or equal parts of one."""
-    found = {}
+    parts_of_pass = {}
     parts = 1
     while parts == 1 or isl // parts >= SMALLEST_CHUNK:
         tokens = -(-isl // parts)
         if tokens <= LARGEST_CHUNK or isl // (2 * parts) < SMALLEST_CHUNK:
-            found[1, tokens] = -(-isl // tokens)
+            parts_of_pass[1, tokens] = -(-isl // tokens)
         parts *= 2
     prompts = 2
     while prompts * isl <= LARGEST_CHUNK and prompts <= MAX_BATCH:
-        found[prompts, isl] = 1
+        parts_of_pass[prompts, isl] = 1
         prompts *= 2
-    return [(prompts, tokens, parts) for (prompts, tokens), parts in sorted(found.items())]
+    return [(prompts, tokens, parts) for (prompts, tokens), parts in sorted(parts_of_pass.items())]
 
 
 def largest_batch(engine: ServingReplica, stored: Stored) -> int:

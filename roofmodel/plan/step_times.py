@@ -119,28 +119,28 @@ def prefill_times(engine: ServingReplica, batch: Array, tokens: Number) -> StepT
 
 def _times(engine: ServingReplica, step: Step) -> StepTimes:
     staged = estimates_by_stage(engine.arch, engine.device, step, engine.work.engine)
-    found = slowest_totals(staged)
-    bound = found["bound_seconds"]
+    totals = slowest_totals(staged)
+    bound = totals["bound_seconds"]
     names = ("expected_seconds", "expected_low_seconds", "expected_high_seconds", "expected_communication_seconds",
              "expected_bubble_seconds")  # fmt: skip
-    if found["expected_seconds"] is None:
+    if totals["expected_seconds"] is None:
         names = ("bound_seconds", "bound_seconds", "bound_seconds", "communication_seconds", "bubble_seconds")
     activations = reduce(np.maximum, (memory.activation_bytes(phase.operators) for phase in staged))
-    ceilings = (found[f"{ceiling}_share"] * bound for ceiling in ("memory", "link"))
-    seconds = found[names[0]]
-    overhead = 0 * seconds if found["host_bound"] is None else found["host_bound"] * seconds
-    return StepTimes._make((*(found[name] for name in names), bound, *ceilings, overhead, activations))
+    ceilings = (totals[f"{ceiling}_share"] * bound for ceiling in ("memory", "link"))
+    seconds = totals[names[0]]
+    overhead = 0 * seconds if totals["host_bound"] is None else totals["host_bound"] * seconds
+    return StepTimes._make((*(totals[name] for name in names), bound, *ceilings, overhead, activations))
 
 
 def stored_weights(engine: ServingReplica) -> list[Number]:
     """The bytes of weights of each distinct pipeline stage, per GPU."""
-    return [phases.weight_bytes(engine.arch, one) for _, one in phases.distinct_stages(engine.arch, engine.step)]
+    return [phases.weight_bytes(engine.arch, stage) for _, stage in phases.distinct_stages(engine.arch, engine.step)]
 
 
 def stored_cache(engine: ServingReplica, tokens: Number) -> list[Number]:
     """For each distinct pipeline stage: bytes per GPU of the KV cache of one sequence per microbatch."""
     full = engine.step._replace(context=tokens - 1)
     return [
-        memory.kv_cache_bytes(passes.gpu_share(engine.arch, one), one)
-        for _, one in phases.distinct_stages(engine.arch, full)
+        memory.kv_cache_bytes(passes.gpu_share(engine.arch, stage), stage)
+        for _, stage in phases.distinct_stages(engine.arch, full)
     ]

@@ -28,36 +28,36 @@ class PlanView:
             return
         hidden = ["device"] * (len(self.plan.devices) == 1)
         hidden += ["longest gap"] * (self.plan.service.targets.tpot is None)
-        hidden += ["gpus used"] * all(one.candidate.gpus == self.plan.service.gpus for one in self.plan.ranked)
+        hidden += ["gpus used"] * all(entry.candidate.gpus == self.plan.service.gpus for entry in self.plan.ranked)
         table = CANDIDATES.without(*hidden).terminal(self.plan.ranked)
         yield table
-        kept = table.titles(options.max_width)
+        titles = table.titles(options.max_width)
         yield from (Text(line) for line in _reasons(self.plan.ranked))
-        counted = [title for title in ("tokens/s/GPU", "$/M") if title in kept]
-        if any(one.candidate.prefill for one in self.plan.ranked):
+        counted = [title for title in ("tokens/s/GPU", "$/M") if title in titles]
+        if any(entry.candidate.prefill for entry in self.plan.ranked):
             yield Text("→: prefill engines → decode engines", style="dim")
-        if not all(one.candidate.meets for one in self.plan.ranked):
+        if not all(entry.candidate.meets for entry in self.plan.ranked):
             yield Text("!: misses a target", style="dim")
-        if "longest gap" in kept:
+        if "longest gap" in titles:
             yield Text("longest gap: between two tokens at most, in a step with a chunk of a prompt", style="dim")
-        if "GPUs" in kept and any(one.candidate.gpus_needed for one in self.plan.ranked):
+        if "GPUs" in titles and any(entry.candidate.gpus_needed for entry in self.plan.ranked):
             yield Text("GPUs: how many meet the targets at the required rate", style="dim")
         if self.plan.service.targets.requests is not None:
-            yield from (Text(line, style="dim") for line in _rate_legends(kept))
+            yield from (Text(line, style="dim") for line in _rate_legends(titles))
         if counted:
             yield Text(f"{' and '.join(counted)}: only output tokens are counted", style="dim")
-        if "ties" in kept:
+        if "ties" in titles:
             yield Text(ties_legend("rate"), style="dim")
 
 
-def _rate_legends(kept: Collection[str]) -> Iterator[str]:
+def _rate_legends(titles: Collection[str]) -> Iterator[str]:
     """What latencies mean where a rate is required."""
-    if "TTFT" in kept:
+    if "TTFT" in titles:
         yield (
             "TTFT: prefill at the required rate, without the wait (at the full batch if the wait is ∞); TPOT: at the "
             "full batch"
         )
-    if "wait" in kept:
+    if "wait" in titles:
         yield (
             "wait: mean time in the queue before the prefill, with all GPUs in use, if requests arrive at random at "
             "the required rate; the limit of TTFT applies to wait + TTFT; ∞: the queue grows without limit"
@@ -90,10 +90,10 @@ def heading(plan: ServingPlan) -> str:
     return " · ".join(words)
 
 
-def _reasons(found: tuple[Ranked, ...]) -> Iterator[str]:
+def _reasons(entries: tuple[Ranked, ...]) -> Iterator[str]:
     """A line for each candidate; for the first one also what would raise its rate."""
-    for one in found:
-        if one.reason:
-            yield f"{one.rank}  {one.reason}"
-        if one.rank == 1:
-            yield f"   a higher rate needs {one.limit}"
+    for entry in entries:
+        if entry.reason:
+            yield f"{entry.rank}  {entry.reason}"
+        if entry.rank == 1:
+            yield f"   a higher rate needs {entry.limit}"

@@ -161,32 +161,32 @@ def plan_training(
     searched = [device for device in devices if has_pipe(device, run.dtype)]
     if not searched:
         raise WorkloadError(*no_format(devices, {"dtype": [run.dtype]}))
-    possible = [one for one in layouts(arch, gpus, restricted, is_training=True) if run.batch % one.dp == 0]
+    possible = [layout for layout in layouts(arch, gpus, restricted, is_training=True) if run.batch % layout.dp == 0]
     pieces = [
-        TrainingPiece(arch, device, layout, Choices(vpp, kept, sharded, stage), run, prices.get(device.id))
+        TrainingPiece(arch, device, layout, Choices(vpp, recomputation, sharded, stage), run, prices.get(device.id))
         for device in searched
         for layout in possible
         for vpp in _parts(arch, layout.pp, restricted.get("vpp"))
-        for kept in recomputing
+        for recomputation in recomputing
         for sharded in (sharding if layout.tp > 1 else ("off",))
         for stage in (zero_stages if layout.dp > 1 else (0,))
     ]
     if not pieces:
         raise WorkloadError(*no_layout(arch, gpus, restricted, training=True))
     wanted = restricted.get("micro_batch")
-    found = list(_evaluated(_grouped(pieces, wanted), cluster, progress, seconds))
-    complete = len(found) == len(pieces)
-    if not any(one.points for one in found):
+    results = list(_evaluated(_grouped(pieces, wanted), cluster, progress, seconds))
+    complete = len(results) == len(pieces)
+    if not any(result.points for result in results):
         raise WorkloadError(*no_layout(arch, gpus, restricted, training=True))
-    fitting = by_merit(one.best for one in found if one.best is not None)
-    short = [one.shortage for one in found if one.shortage is not None]
-    nearest = None if fitting or not short else min(short, key=lambda one: one.needed / one.usable)
+    fitting = by_merit(result.best for result in results if result.best is not None)
+    short = [result.shortage for result in results if result.shortage is not None]
+    nearest = None if fitting or not short else min(short, key=lambda shortage: shortage.needed / shortage.usable)
     ranked = tuple(ranked_training(fitting, top, searches_unsharded=0 in zero_stages))
     return TrainingPlan(
         model=arch.name, devices=tuple(device.id for device in devices), run=run, ranked=ranked,
-        shortage=nearest, searched=sum(one.points for one in found), layouts=len(found), complete=complete,
+        shortage=nearest, searched=sum(result.points for result in results), layouts=len(results), complete=complete,
         notes=(
-            *arch.notes, *([] if complete else [incomplete(len(found), len(pieces), seconds)]),
+            *arch.notes, *([] if complete else [incomplete(len(results), len(pieces), seconds)]),
             *(auto_dtype_notes(arch) if dtype == "auto" else ()), *_zero_notes(zero, pieces),
             *_notes(nearest), *price_notes(prices, searched), *device_notes(devices, searched),
             *dict.fromkeys(_kernel_notes(arch, searched, ranked)),
@@ -195,21 +195,21 @@ def plan_training(
     )  # fmt: skip
 
 
-def _recomputation(given: object, attention: str) -> tuple[str, ...]:
+def _recomputation(option: object, attention: str) -> tuple[str, ...]:
     """The kinds of recomputation that are searched."""
-    if attention == "flash" and given is not None and "selective" in grid.names(given):
+    if attention == "flash" and option is not None and "selective" in grid.names(option):
         raise WorkloadError(
             Option("recompute", "selective"), " changes nothing with flash attention, which never stores the scores; "
             "try ", Option("recompute", "none"), " or ", Option("attention", "eager"),
         )  # fmt: skip
-    return choices_of("recompute", given, RECOMPUTE[attention])
+    return choices_of("recompute", option, RECOMPUTE[attention])
 
 
-def _parts(arch: Architecture, pp: int, given: Sequence[int] | None) -> list[int]:
+def _parts(arch: Architecture, pp: int, restriction: Sequence[int] | None) -> list[int]:
     """The numbers of parts per pipeline stage, 1 without interleaving: those that divide the layers of a stage."""
     layers = len(arch.stack.layers)
     possible = divisors(layers // pp) if pp > 1 and layers % pp == 0 else [1]
-    return [parts for parts in possible if (parts in given if given else parts <= MAX_VPP)]
+    return [parts for parts in possible if (parts in restriction if restriction else parts <= MAX_VPP)]
 
 
 class TrainingGroup(NamedTuple):
@@ -221,12 +221,12 @@ class TrainingGroup(NamedTuple):
 
 def _grouped(pieces: Iterable[TrainingPiece], wanted: Sequence[int] | None) -> list[TrainingGroup]:
     """The pieces with the same device, tensor, expert and sequence parallelism."""
-    found: dict[tuple[str, int, int, str], list[TrainingPiece]] = {}
+    groups: dict[tuple[str, int, int, str], list[TrainingPiece]] = {}
     for piece in pieces:
         layout = piece.layout
-        found.setdefault((piece.device.id, layout.tp, layout.ep, piece.choices.sequence_parallel), []).append(piece)
+        groups.setdefault((piece.device.id, layout.tp, layout.ep, piece.choices.sequence_parallel), []).append(piece)
     searched = wanted or [2**power for power in range(MAX_MICRO_BATCH.bit_length())]
-    return [TrainingGroup(tuple(group), tuple(sorted(searched))) for group in found.values()]
+    return [TrainingGroup(tuple(group), tuple(sorted(searched))) for group in groups.values()]
 
 
 def _evaluated(
@@ -239,35 +239,35 @@ def _evaluated(
 
         results = evaluate_on_cluster(evaluate, groups, cluster)
     done, total = 0, sum(len(group.pieces) for group in groups)
-    for found in within(results, seconds):
-        done += len(found)
+    for of_group in within(results, seconds):
+        done += len(of_group)
         progress("layouts", done, total)
-        yield from found
+        yield from of_group
 
 
 def evaluate(group: TrainingGroup) -> list[TrainingFound]:
     """The candidates of each piece of a group."""
-    found, similar, exact = [], None, None
+    results, similar, exact = [], None, None
     for piece in group.pieces:
         try:
             work = _workload(piece.arch, piece.run, piece.layout, piece.choices)
         except WorkloadError:  # such as sequence parallelism of a model that does not allow it
-            found.append(TrainingFound())
+            results.append(TrainingFound())
             continue
-        (one,) = work.steps()
-        exact = exact or (np.int64 if _fits_int64(group, one) else object)
-        step = one._replace(batch=np.array(group.micro_batches, dtype=exact))
+        (only_step,) = work.steps()
+        exact = exact or (np.int64 if _fits_int64(group, only_step) else object)
+        step = only_step._replace(batch=np.array(group.micro_batches, dtype=exact))
         similar = similar or SimilarSteps(piece.arch, piece.device, step, work.engine)
-        found.append(_best(piece, group.micro_batches, work, step, similar))
-    return found
+        results.append(_best(piece, group.micro_batches, work, step, similar))
+    return results
 
 
 def _fits_int64(group: TrainingGroup, step: Step) -> bool:
     """Whether 64 bits hold the FLOPs of a step of any piece of the group; NumPy's integers would wrap around."""
     sequences = max(-(-each.run.batch // (each.layout.dp * each.layout.pp)) for each in group.pieces)
     one_stage = step.parallel._replace(pp=1, vpp=1, stage=0)
-    whole = step._replace(batch=max(sequences, *group.micro_batches), microbatches=1, parallel=one_stage)
-    counted: int = sum(each.total.matmul_flops for each in phases.operators(group.pieces[0].arch, whole))
+    whole_step = step._replace(batch=max(sequences, *group.micro_batches), microbatches=1, parallel=one_stage)
+    counted: int = sum(each.total.matmul_flops for each in phases.operators(group.pieces[0].arch, whole_step))
     return counted < INT64_EXACT
 
 
@@ -373,16 +373,16 @@ def _run(
     )
 
 
-def _zero_notes(given: object, pieces: Sequence[TrainingPiece]) -> Iterator[Text]:
-    if given is not None and 1 in grid.numbers("zero", given, 0, 1) and all(one.layout.dp == 1 for one in pieces):
+def _zero_notes(option: object, pieces: Sequence[TrainingPiece]) -> Iterator[Text]:
+    if option is not None and 1 in grid.numbers("zero", option, 0, 1) and all(piece.layout.dp == 1 for piece in pieces):
         yield ignored("zero", NO_REPLICAS)
 
 
 def _kernel_notes(arch: Architecture, devices: Sequence[Device], ranked: Sequence[RankedTraining]) -> Iterator[Text]:
     """The notes of an estimate on the parameters of the candidates' kernels; `device_notes` names a device without."""
     by_id = {device.id: device for device in devices if device.calibration}
-    for one in (each.candidate for each in ranked if each.candidate.device in by_id):
-        device, work = by_id[one.device], _workload(arch, one.run, one.layout, one.choices)
+    for candidate in (each.candidate for each in ranked if each.candidate.device in by_id):
+        device, work = by_id[candidate.device], _workload(arch, candidate.run, candidate.layout, candidate.choices)
         (step,) = work.steps()
         yield from kernel_notes(device, work, [slowest_stage(arch, device, step, work.engine)])
 

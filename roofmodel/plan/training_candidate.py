@@ -93,15 +93,15 @@ def schedule(choices: Choices) -> str:
     return f"{choices.vpp} model {'parts' if choices.vpp > 1 else 'part'} per stage"
 
 
-def training_name(one: TrainingCandidate) -> str:
+def training_name(candidate: TrainingCandidate) -> str:
     """The layout, and what it does to save memory: `tp 8 pp 4 dp 2 vpp 2, full recomputation`."""
-    words = [training_layout(one)]
-    words += [f"{one.choices.recompute} recomputation"] * (one.choices.recompute != "none")
-    words += ["sequence parallel"] * (one.choices.sequence_parallel == "on")
-    words += [f"ZeRO-{one.choices.zero}"] * (one.choices.zero > 0)
+    words = [training_layout(candidate)]
+    words += [f"{candidate.choices.recompute} recomputation"] * (candidate.choices.recompute != "none")
+    words += ["sequence parallel"] * (candidate.choices.sequence_parallel == "on")
+    words += [f"ZeRO-{candidate.choices.zero}"] * (candidate.choices.zero > 0)
     return ", ".join(words)
 
 
-def training_layout(one: TrainingCandidate) -> str:
+def training_layout(candidate: TrainingCandidate) -> str:
     """The sizes above 1 of the layout and of the pipeline schedule: `tp 8 pp 4 dp 2 vpp 2`."""
-    return layout_text(one.layout) + (f" vpp {one.choices.vpp}" if one.choices.vpp > 1 else "")
+    return layout_text(candidate.layout) + (f" vpp {candidate.choices.vpp}" if candidate.choices.vpp > 1 else "")

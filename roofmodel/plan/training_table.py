@@ -45,11 +45,11 @@ class TrainingPlanView:
         columns = CANDIDATES if len(self.plan.devices) > 1 else CANDIDATES.without("device")
         table = columns.terminal(self.plan.ranked)
         yield table
-        kept = table.titles(options.max_width)
-        yield from (Text(f"{one.rank}  {one.reason}") for one in self.plan.ranked)
-        yield from (Text(line, style="dim") for title, line in LEGENDS.items() if title in kept)
-        if "ties" in kept:
-            prices = {one.candidate.price for one in self.plan.ranked}
+        titles = table.titles(options.max_width)
+        yield from (Text(f"{entry.rank}  {entry.reason}") for entry in self.plan.ranked)
+        yield from (Text(line, style="dim") for title, line in LEGENDS.items() if title in titles)
+        if "ties" in titles:
+            prices = {entry.candidate.price for entry in self.plan.ranked}
             by_price = len(prices) > 1 and None not in prices
             yield Text(ties_legend("price" if by_price else "step time"), style="dim")
 

@@ -30,15 +30,15 @@ MAX_NAME = 76  # characters of a name in a warning
 
 
 def with_findings(
-    found: Sequence[Point],
+    kernel_points: Sequence[Point],
     groups: list[KernelGroup],
     evidence: Sequence[Evidence],
     identification: DeviceIdentification,
     ceilings: Ceilings,
 ) -> list[Point]:
     """The points of the groups; those above their ceiling with possible explanations as `finding`."""
-    if not any(_exceeds(point) for point in found):
-        return [*found]
+    if not any(_exceeds(point) for point in kernel_points):
+        return [*kernel_points]
     unscaled = points(groups, with_ceilings(ceilings.stated_device, None, ceilings.measured))  # without another clock
     assumptions = [(text, points(groups, device)) for text, device in _assumptions(ceilings)]
     others = (
@@ -64,23 +64,23 @@ def with_findings(
         counted_bytes = point.counted and point.bound != "compute"
         return "; or ".join(reasons) or (_COUNTED_BYTES if counted_bytes else _UNEXPLAINED)
 
-    return [point._replace(finding=explanation(index, point)) for index, point in enumerate(found)]
+    return [point._replace(finding=explanation(index, point)) for index, point in enumerate(kernel_points)]
 
 
-def finding_warnings(found: Sequence[Point], ceilings: Ceilings) -> list[str]:
+def finding_warnings(kernel_points: Sequence[Point], ceilings: Ceilings) -> list[str]:
     """One warning for all points above the same ceiling with the same explanation.
 
     A pipe's ceiling is the same for all memory levels, so a point above it is named once.
     """
     together: dict[tuple[str, str], list[Point]] = {}
-    named: set[tuple[str, str]] = set()
-    for point in found:
+    pairs: set[tuple[str, str]] = set()
+    for point in kernel_points:
         ceiling = point.pipe if point.bound == "compute" and point.pipe else point.level
-        if point.finding is not None and (point.name, ceiling) not in named:
-            named.add((point.name, ceiling))
+        if point.finding is not None and (point.name, ceiling) not in pairs:
+            pairs.add((point.name, ceiling))
             together.setdefault((ceiling, point.finding), []).append(point)
     # a kernel may well exceed what a benchmark reached, or have fewer DRAM bytes than its tensors
-    verdict = "" if ceilings.measured or any(point.counted for point in found) else ", which is impossible"
+    verdict = "" if ceilings.measured or any(point.counted for point in kernel_points) else ", which is impossible"
     return [
         f"{_subject(ceiling, above)}{verdict}; explanation: {finding}" for (ceiling, finding), above in together.items()
     ]
@@ -125,15 +125,15 @@ def _possible_devices(device: Device, evidence: Sequence[Evidence]) -> Iterator[
     Without evidence: devices of the same compute capability. Devices of other vendors are excluded: they have no
     compute capability that could differ.
     """
-    seen = [e for e in evidence if e.compute_capability or e.name]
-    seen = seen or [Evidence(compute_capability=device.compute_capability)]
+    usable_evidence = [e for e in evidence if e.compute_capability or e.name]
+    usable_evidence = usable_evidence or [Evidence(compute_capability=device.compute_capability)]
     for name in library.names():
         try:
             other = Device.load(name)
         except DeviceError:  # a damaged file in the user's folder, which `roof hw list` reports
             continue
         other_vendor = None not in (other.vendor, device.vendor) and other.vendor != device.vendor
-        if other.id != device.id and not other_vendor and not any(contradictions(other, e) for e in seen):
+        if other.id != device.id and not other_vendor and not any(contradictions(other, e) for e in usable_evidence):
             yield other
 
 
@@ -165,10 +165,10 @@ def _count_explanation(point: Point, ceilings: Ceilings) -> list[str]:
     ]
 
 
-def _subject(ceiling: str, found: list[Point]) -> str:
-    worst = sorted(found, key=lambda point: -(point.fraction or 0))
-    if len(found) == 1:
+def _subject(ceiling: str, kernel_points: list[Point]) -> str:
+    worst = sorted(kernel_points, key=lambda point: -(point.fraction or 0))
+    if len(kernel_points) == 1:
         return f"{cut(worst[0].name, MAX_NAME)} reaches {worst[0].fraction:.0%} of its {ceiling} ceiling"
     names = ", ".join(f"{cut(point.name, MAX_NAME)} ({point.fraction:.0%})" for point in worst[:MAX_NAMES])
-    rest = f" and {len(found) - MAX_NAMES} more" if len(found) > MAX_NAMES else ""
+    rest = f" and {len(kernel_points) - MAX_NAMES} more" if len(kernel_points) > MAX_NAMES else ""
     return f"{names}{rest} exceed their {ceiling} ceiling"

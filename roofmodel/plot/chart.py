@@ -30,8 +30,8 @@ def letters_of(panels: Sequence[Panel]) -> dict[str, str]:
                 places.setdefault(key, {})[i] = p.intensity or 0, p.flops_per_second or 0
                 share[key] = max(share.get(key, 0), p.share or 0)
     longest = sorted(share, key=lambda key: (key[0], -share[key]))
-    found = marks.letters([(places[key], share[key]) for key in longest])
-    return {name: letter for (_, name), letter in zip(longest, found, strict=True) if letter}
+    letters = marks.letters([(places[key], share[key]) for key in longest])
+    return {name: letter for (_, name), letter in zip(longest, letters, strict=True) if letter}
 
 
 def letter_of(point: Point, letters: Mapping[str, str]) -> str:
@@ -49,7 +49,7 @@ class PointsChart:
         panel = self.panel
         top = panel.pipes[0]
         drawn = [p for p in panel.drawn if p.level == "dram" and (p.share is None or p.share >= MIN_SHARE)]
-        found = [
+        chart_marks = [
             chart.Mark(
                 letter_of(p, self.letters),
                 f"bold {category_style(p.category).color}",
@@ -66,4 +66,4 @@ class PointsChart:
         legend = f"{top.name}{lower}, DRAM {bandwidth}; {chart.LEGEND}{omitted}"
         yield Text.assemble(("roofline", "bold"), (f"  {legend}", "dim"))
         width = min(MAX_WIDTH, options.max_width - chart.MARGIN - 3)
-        yield from chart.roofline(found, top.peak, panel.device.bandwidth, width, used.peak)
+        yield from chart.roofline(chart_marks, top.peak, panel.device.bandwidth, width, used.peak)

@@ -94,12 +94,12 @@ KERNELS = Table(
 )  # fmt: skip
 
 
-def kernel_rows(found: MeasuredKernels) -> list[KernelRow]:
+def kernel_rows(measured: MeasuredKernels) -> list[KernelRow]:
     """A row for each kernel, device by device."""
-    names = found.names
+    names = measured.names
     return [
         KernelRow(kernel, names.get(kernel.file, kernel.file), identification and identification.device)
-        for profile, identification in found.runs
+        for profile, identification in measured.runs
         for kernel in profile.kernels
     ]
 

@@ -19,13 +19,13 @@ from roofmodel.roofline.panel import provenance
 # in each entry that belongs to one of them.
 
 
-def kernels_document(found: MeasuredKernels) -> dict[str, Any]:
+def kernels_document(measured: MeasuredKernels) -> dict[str, Any]:
     """The document `roofmodel.kernels/1`."""
-    only = found.runs[0].identification if len(found.runs) == 1 else None
-    names = found.names
+    only = measured.runs[0].identification if len(measured.runs) == 1 else None
+    names = measured.names
     return {
         "schema": "roofmodel.kernels/1",
-        "source": {"tool": found.tool, "files": list(names.values())},
+        "source": {"tool": measured.tool, "files": list(names.values())},
         "hardware": only and only.device.id,
         "hardware_from": only and only.source,
         "devices": [
@@ -35,10 +35,10 @@ def kernels_document(found: MeasuredKernels) -> dict[str, Any]:
                 "tool": profile.tool,
                 "files": [names[file] for file in profile.files],
             }
-            for profile, identification in found.runs
+            for profile, identification in measured.runs
         ],
-        "kernels": kernel_table(len(found.runs)).records(kernel_rows(found)),
-        "warnings": list(map(str, found.warnings)),
+        "kernels": kernel_table(len(measured.runs)).records(kernel_rows(measured)),
+        "warnings": list(map(str, measured.warnings)),
     }
 
 

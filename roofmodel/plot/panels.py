@@ -40,16 +40,16 @@ def heading(placed: RooflinePlot) -> str:
     panels = panels_of(placed)
     devices = ", ".join(panel.device.id for panel in panels) if len(panels) > 1 else panels[0].title
     measured = f"measured kernels{f', {COUNTED}' * any(panel.counted for panel in panels)}"
-    what = [measured] * bool(placed.files) + [f"{placed.model} predicted"] * bool(placed.model)
-    return f"{devices}: {', '.join(what)}"
+    subjects = [measured] * bool(placed.files) + [f"{placed.model} predicted"] * bool(placed.model)
+    return f"{devices}: {', '.join(subjects)}"
 
 
 def sources(placed: RooflinePlot) -> list[str]:
     """The names of the files, and the predicted workloads."""
     listed = MAX_FILES if len(placed.rooflines) == 1 else 1
-    found = []
+    lines = []
     for roofline in placed.rooflines:
         names = roofline.files
-        found += [*names[:listed], *([f"and {len(names) - listed} more files"] if len(names) > listed else [])]
+        lines += [*names[:listed], *([f"and {len(names) - listed} more files"] if len(names) > listed else [])]
     workloads = dict.fromkeys(panel.workload for panel in panels_of(placed) if panel.workload)
-    return [*found, *(f"predicted: {workload}" for workload in workloads)]
+    return [*lines, *(f"predicted: {workload}" for workload in workloads)]

@@ -40,7 +40,7 @@ def draw(panels: Sequence[Panel], heading: str, subtitle: str, path: Path, form:
     styles = [DEVICE_STYLES[i % len(DEVICE_STYLES)] for i in range(len(panels))]
     drawn = [[p for p in panel.drawn if p.level == "dram" or not several] for panel in panels]
     shown = view(panels)
-    points = [p for found in drawn for p in found]
+    points = [p for panel_points in drawn for p in panel_points]
     foot = _foot(points, several, shown)
     with canvas.picture(path, form, heading, subtitle, " ".join(foot)) as (figure, axes):
         canvas.frame(axes, *shown)
@@ -49,25 +49,25 @@ def draw(panels: Sequence[Panel], heading: str, subtitle: str, path: Path, form:
         letters = {name: letter for name, letter in letters_of(panels).items() if name in listed and letter in places}
         slopes = []
         lowest = min(panels, key=lambda panel: panel.device.bandwidth)
-        for rank, (panel, device_style, found) in enumerate(zip(panels, styles, drawn, strict=True)):
+        for rank, (panel, device_style, panel_points) in enumerate(zip(panels, styles, drawn, strict=True)):
             top, *others = panel.pipes
             low = several and panel is lowest
             slopes.append(canvas.draw_ceilings(axes, panel.device, top, others[:3], device_style, -1 if low else rank))
             for level in panel.levels if not several else []:
                 if level.bandwidth and level.name != "dram":
                     slopes.append(canvas.draw_cache_ceiling(axes, level.name.upper(), level.bandwidth, top.peak))
-            for p in found:
+            for p in panel_points:
                 style = SeriesStyle(device_style.color, device_style.shape) if several else category_style(p.category)
                 _mark(axes, p, style, letter_of(p, letters))
             if not several:
-                _connect_levels(axes, found)
+                _connect_levels(axes, panel_points)
         pipes = [
             (pipe, device_style) for panel, device_style in zip(panels, styles, strict=True) for pipe in panel.pipes[:4]
         ]
         canvas.draw_ceiling_names(axes, slopes, pipes)
-        labels.place(axes, [(letter, at) for letter, found in places.items() for at in found], figure.dpi)
+        labels.place(axes, [(letter, at) for letter, positions in places.items() for at in positions], figure.dpi)
         canvas.key(axes, _meanings(points, letters, several))
-        kinds = {p.category for found in drawn for p in found}
+        kinds = {p.category for panel_points in drawn for p in panel_points}
         kinds |= {p.category for panel in panels for p in panel.points if p.name in listed}
         titles = [panel.title for panel in panels]
         below = _keys(figure, titles, styles) if several else _category_keys(figure, kinds)
@@ -218,10 +218,10 @@ def _table(
         y -= step
     shown = names_of_points((p for panel in panels for p in panel.points if p.name in listed), max_letters)
     for name in listed:
-        found = [next((p for p in panel.points if p.name == name), None) for panel in panels]
+        row_points = [next((p for p in panel.points if p.name == name), None) for panel in panels]
         figure.text(left, y, letters.get(name, ""), weight="bold", fontsize=10)
         figure.text(left + 0.02, y, shown[name], fontsize=9)
-        for right, point in zip(rights, found, strict=True):
+        for right, point in zip(rights, row_points, strict=True):
             if point is not None:
                 share = "–" if point.share is None else f"{point.share:.0%}"
                 part = (

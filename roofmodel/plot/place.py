@@ -70,20 +70,20 @@ def kernels(files: Sequence[str], hw: Hardware | None, times: Sequence[str] = ()
 
     Raises RoofError for a file that is not a profile. An unknown device is a warning here.
     """
-    found: list[DeviceProfile] = []
+    profiles: list[DeviceProfile] = []
     warnings: list[Text] = []
     for given_device, profile in read_runs(files, hw, times):
         warnings += profile.warnings
         try:
             identification = identify(profile.evidence, given_device, profile.files)
         except UnknownDevice as unknown:
-            found.append(DeviceProfile(profile, None))
+            profiles.append(DeviceProfile(profile, None))
             warnings += [*_collection_warnings(profile, given_device, None), unknown.reason]
         else:
-            found.append(DeviceProfile(profile, identification))
+            profiles.append(DeviceProfile(profile, identification))
             warnings += _collection_warnings(profile, given_device, identification)
             warnings += identification.warnings
-    measured = MeasuredKernels(tuple(found), ())
+    measured = MeasuredKernels(tuple(profiles), ())
     return measured._replace(warnings=tuple(rename_files(text, measured.names) for text in warnings))
 
 
@@ -147,7 +147,7 @@ def place(
         raise WorkloadError(
             "nothing to plot; give profiler files, or ", Option("model", "MODEL"), " ", Option("hw", "HW"), ", or both"
         )
-    stated, used = stated_flops(flops), set[StatedFlops]()
+    statements, used = stated_flops(flops), set[StatedFlops]()
     architecture = None if model is None else hub.load(model, family)
     rooflines: list[Roofline] = []
     ignored_options = [*(["family"] if family else []), *non_default_options(workload or {})]
@@ -164,27 +164,31 @@ def place(
             kernels = run.profile.kernels  # summed kernels have only the maximum clock
         chosen = choose_ceilings(identification.device, clock, ceilings, kernels, may_be_locked)
         profile, works = with_counts(run.profile, chosen.device)
-        if stated:
-            profile, remarks, matched = with_stated_flops(profile, stated, chosen.device)
+        if statements:
+            profile, remarks, matched = with_stated_flops(profile, statements, chosen.device)
             notes += remarks
             used |= matched
-        found, point_warnings = _measured_points(profile, by, identification, chosen, run.hw) if files else ([], [])
+        placed_points, point_warnings = (
+            _measured_points(profile, by, identification, chosen, run.hw) if files else ([], [])
+        )
         point_warnings += _count_warnings(profile, works)
-        single = found if by == "name" else points.points(_groups(profile, "name"), chosen.device)
+        single = placed_points if by == "name" else points.points(_groups(profile, "name"), chosen.device)
         report = None
         run_warnings: list[Text] = [*run.profile.warnings, *identification.warnings, *chosen.notes, *point_warnings]
         if architecture is not None:
             report = estimate(architecture, chosen.device, **(workload or {}))
             predicted = points.predicted_points(report)
-            found, single = [*found, *predicted], [*single, *predicted]
+            placed_points, single = [*placed_points, *predicted], [*single, *predicted]
             run_warnings += warnings_in(report.notes)
         pipes = tuple(pipes_in_use(single, chosen.device))
         shown_files = tuple(names[file] for file in run.profile.files)
-        rooflines.append(Roofline(identification, chosen, shown_files, tuple(found), pipes, report, bool(works)))
+        rooflines.append(
+            Roofline(identification, chosen, shown_files, tuple(placed_points), pipes, report, bool(works))
+        )
         device = f"{identification.device.id}: " if len(runs) > 1 else ""
         run_warnings = [rename_files(text, names) for text in run_warnings]
         warnings += [Message(device, text) if device else text for text in run_warnings]
-    refuse_unused(stated, used, (kernel for run in runs for kernel in run.profile.summed()))
+    refuse_unused(statements, used, (kernel for run in runs for kernel in run.profile.summed()))
     if architecture is not None and os.path.exists(expand(str(model))):
         model = architecture.name
     return RooflinePlot(tuple(rooflines), model, tuple(warnings), by, tuple(notes))
@@ -195,20 +199,20 @@ def _measured_points(
 ) -> tuple[list[points.Point], list[Text]]:
     """A profile's points, and warnings about them. Raises ProfileError if no kernel has a point."""
     groups = _groups(profile, by)
-    found = points.points(groups, ceilings.device)
+    placed_points = points.points(groups, ceilings.device)
     if profile.tool == "torch":  # which has no counters
-        found = [point._replace(counted=True) for point in found]
-    if all(point.intensity is None for point in found):
+        placed_points = [point._replace(counted=True) for point in placed_points]
+    if all(point.intensity is None for point in placed_points):
         raise ProfileError(
             f"{', '.join(profile.files[:3])}: no kernel can be placed on a roofline: {_missing_input(profile)}; "
             f"{KERNELS} lists the kernels; ",
             collection_advice(hw or identification.known_name),
         )
-    found = with_findings(found, groups, profile.evidence, identification, ceilings)
-    return found, [
-        *_omission_warnings(profile, found),
+    placed_points = with_findings(placed_points, groups, profile.evidence, identification, ceilings)
+    return placed_points, [
+        *_omission_warnings(profile, placed_points),
         *_collection_warnings(profile, hw, identification),
-        *finding_warnings(found, ceilings),
+        *finding_warnings(placed_points, ceilings),
     ]
 
 
@@ -217,9 +221,12 @@ def _groups(profile: Profile, by: str) -> list[points.KernelGroup]:
     kernels = profile.summed()
     if profile.tool != "torch":
         return points.group(kernels, by)
-    known = [kernel for kernel in kernels if kernel.bytes != NO_TRAFFIC]
-    unknown = [kernel for kernel in kernels if kernel.bytes == NO_TRAFFIC]
-    return sorted([*points.group(known, by), *points.group(unknown, by)], key=lambda group: -(group.seconds or 0))
+    counted_kernels = [kernel for kernel in kernels if kernel.bytes != NO_TRAFFIC]
+    uncounted_kernels = [kernel for kernel in kernels if kernel.bytes == NO_TRAFFIC]
+    return sorted(
+        [*points.group(counted_kernels, by), *points.group(uncounted_kernels, by)],
+        key=lambda group: -(group.seconds or 0),
+    )
 
 
 def _count_warnings(profile: Profile, works: Sequence[KernelWork]) -> list[Text]:
@@ -266,7 +273,7 @@ def _missing_input(profile: Profile) -> str:
     return "no kernel has FLOPs, bytes and a time"
 
 
-def _omission_warnings(profile: Profile, found: Sequence[points.Point]) -> list[Text]:
+def _omission_warnings(profile: Profile, placed_points: Sequence[points.Point]) -> list[Text]:
     """Warnings about kernels without a point and about points that are lower bounds."""
     notes: list[Text] = []
     timeless = sum(kernel.invocations for kernel in profile.summed() if kernel.seconds is None)
@@ -277,7 +284,7 @@ def _omission_warnings(profile: Profile, found: Sequence[points.Point]) -> list[
     if instant:
         launches = units.count(instant, "kernel launch", "es")
         notes.append(f"omitted: {launches} with a time of 0, because FLOP/s is undefined")
-    if any(point.incomplete for point in found):
+    if any(point.incomplete for point in placed_points):
         notes.append(
             "FLOPs of some pipes (such as tensor cores) were not counted: values marked ≥ (in the picture with an "
             "arrow) are lower bounds"

@@ -78,8 +78,8 @@ class ProfileReport(TextResult, FileResult):
         return kernels_table(self.measured)
 
     def __repr__(self) -> str:
-        found = self.measured
-        return f"<ProfileReport of {', '.join(found.files)}: {len(found.kernels)} kernels, by {found.tool}>"
+        measured = self.measured
+        return f"<ProfileReport of {', '.join(measured.files)}: {len(measured.kernels)} kernels, by {measured.tool}>"
 
 
 class PlotReport(TextResult, PictureResult):

@@ -141,23 +141,23 @@ class _Parser:
 
 
 def with_stated_flops(
-    profile: Profile, stated: Sequence[StatedFlops], device: Device
+    profile: Profile, statements: Sequence[StatedFlops], device: Device
 ) -> tuple[Profile, list[Text], set[StatedFlops]]:
     """The profile with the stated FLOPs, notes on them, and the statements that matched kernels.
 
     The first statement that matches a kernel applies. Pipes that a kernel does not use get 0, which means that no
     counter is missing. Raises WorkloadError for a pipe that the device lacks.
     """
-    for one in stated:
-        if one.pipe is not None and one.pipe not in device.pipes:
+    for statement in statements:
+        if statement.pipe is not None and statement.pipe not in device.pipes:
             raise WorkloadError(
-                Option("flops"), f": {shorten(one.text)}: {device.id} has no pipe {shorten(one.pipe)}"
-                f"{choices(one.pipe, device.pipes)}",
+                Option("flops"), f": {shorten(statement.text)}: {device.id} has no pipe {shorten(statement.pipe)}"
+                f"{choices(statement.pipe, device.pipes)}",
             )  # fmt: skip
     zeros = {pipe: 0.0 for pipe in ("fp64", "fp32", "fp16", *device.pipes) if pipe in Flops._fields}
-    kernels, found, used = [], dict[Text, None](), set[StatedFlops]()
+    kernels, notes, used = [], dict[Text, None](), set[StatedFlops]()
     for kernel in profile.summed():
-        match = next((one for one in stated if one.matches(kernel)), None)
+        match = next((statement for statement in statements if statement.matches(kernel)), None)
         if match is not None:
             pipe, reason = (match.pipe, "stated") if match.pipe else _pipe(kernel, device)
             field = pipe if pipe in Flops._fields else "fp32"  # the matrix units of AMD for fp32
@@ -165,9 +165,9 @@ def with_stated_flops(
             kernel = replace(kernel, flops=Flops(**flops))
             used.add(match)
             note = f"FLOPs of {base_name(kernel.name)} are stated: {units.si(match.flops, 'FLOP')} per launch on {pipe}"
-            found[f"{note} ({reason})"] = None
+            notes[f"{note} ({reason})"] = None
         kernels.append(kernel)
-    return replace(profile, kernels=tuple(kernels)), list(found), used
+    return replace(profile, kernels=tuple(kernels)), list(notes), used
 
 
 def _pipe(kernel: Kernel, device: Device) -> tuple[str, str]:
@@ -181,12 +181,12 @@ def _pipe(kernel: Kernel, device: Device) -> tuple[str, str]:
     return "fp32", "assumed; state a pipe as in 'gemm*=2*4096^3:tensor_fp16'"
 
 
-def refuse_unused(stated: Iterable[StatedFlops], used: set[StatedFlops], kernels: Iterable[Kernel]) -> None:
+def refuse_unused(statements: Iterable[StatedFlops], used: set[StatedFlops], kernels: Iterable[Kernel]) -> None:
     """Raises WorkloadError for a statement that matched no kernel of any file."""
-    for one in stated:
-        if one not in used:
+    for statement in statements:
+        if statement not in used:
             names = list(dict.fromkeys(base_name(kernel.name) for kernel in kernels))
             raise WorkloadError(
-                Option("flops"), f": no kernel matches {shorten(one.pattern)}"
-                f"{choices(one.pattern.strip('*'), names[:LISTED_NAMES])}",
+                Option("flops"), f": no kernel matches {shorten(statement.pattern)}"
+                f"{choices(statement.pattern.strip('*'), names[:LISTED_NAMES])}",
             )  # fmt: skip

@@ -20,16 +20,16 @@ from roofmodel.roofline.points import Point
 MAX_ROWS = 30  # of a table; its last line counts the rest
 
 
-def kernels_table(found: MeasuredKernels) -> Group:
+def kernels_table(measured: MeasuredKernels) -> Group:
     """Tables of kernels, longest first; one table per device."""
-    return Group(*(block for run in found.runs for block in _kernels(run)))
+    return Group(*(block for run in measured.runs for block in _kernels(run)))
 
 
 def _kernels(run: DeviceProfile) -> Iterator[RenderableType]:
     profile, identification = run
     sums = profile.summed()
-    known = [kernel.seconds for kernel in sums if kernel.seconds is not None]
-    took = f"{units.seconds(sum(known))} in total" if known else "times not collected"
+    known_seconds = [kernel.seconds for kernel in sums if kernel.seconds is not None]
+    took = f"{units.seconds(sum(known_seconds))} in total" if known_seconds else "times not collected"
     launches = sum(kernel.invocations for kernel in sums)
     where = f" on {identification.device.name}" if identification else ""
     if not launches:
@@ -68,15 +68,15 @@ def device_table(panel: Panel, letters: Mapping[str, str]) -> Group:
 
 
 def _points(
-    panel: Panel, found: Sequence[Point], letters: Mapping[str, str], one: str, share: str
+    panel: Panel, points: Sequence[Point], letters: Mapping[str, str], title: str, share: str
 ) -> Iterator[RenderableType]:
     """A table of the first MAX_ROWS points, and the number of the others."""
-    listed = found[:MAX_ROWS]
-    columns = points_columns(one, share)
+    listed = points[:MAX_ROWS]
+    columns = points_columns(title, share)
     if all(point.flops_per_second is not None for point in listed):  # FLOP/B and FLOP/s imply the bandwidth
         columns = columns.without("B/s")
     yield columns.terminal(
         PointRow(point, letter=(chart.letter_of(point, letters), f"bold {category_style(point.category).color}"))
         for point in listed
     )
-    yield from omitted_rows(len(found) - len(listed), "csv", "json")
+    yield from omitted_rows(len(points) - len(listed), "csv", "json")

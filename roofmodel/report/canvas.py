@@ -134,14 +134,14 @@ def count_axis(axis: Axis, counts: Iterable[float]) -> None:
     """
     from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter, NullLocator
 
-    found = sorted({int(count) for count in counts})
+    ticks = sorted({int(count) for count in counts})
     if axis.get_scale() == "log":
-        if len(found) > MAX_COUNT_TICKS or any(b < CLOSE * a for a, b in pairwise(found)):
+        if len(ticks) > MAX_COUNT_TICKS or any(b < CLOSE * a for a, b in pairwise(ticks)):
             rounds = [digit * 10**power for power in range(13) for digit in (1, 2, 5)]
-            inside = [n for n in rounds if found[0] <= n <= found[-1]]
-            found = inside if len(inside) > 1 else [found[0], found[-1]]
-            found = found[:: -(-len(found) // MAX_COUNT_TICKS)]
-        axis.set_major_locator(FixedLocator(found))
+            inside = [n for n in rounds if ticks[0] <= n <= ticks[-1]]
+            ticks = inside if len(inside) > 1 else [ticks[0], ticks[-1]]
+            ticks = ticks[:: -(-len(ticks) // MAX_COUNT_TICKS)]
+        axis.set_major_locator(FixedLocator(ticks))
     else:
         axis.set_major_locator(MaxNLocator(MAX_COUNT_TICKS, integer=True, min_n_ticks=1))
     axis.set_minor_locator(NullLocator())

@@ -79,17 +79,17 @@ def judge(rows: Sequence[Row], expressions: Iterable[str]) -> Judgement:
 
     A text that no row has, such as the name of a kernel that did not run, is a warning.
     """
-    found = Judgement([], [])
+    judgement = Judgement([], [])
     columns = list(dict.fromkeys(column for row in rows for column in row))
     for text in expressions if rows else ():
         comparisons = [_comparison(part, text, rows, columns) for part in _AND.split(text.strip())]
-        found.failed.extend(_failed(rows, comparisons, text.strip()))
-        found.warnings.extend(
+        judgement.failed.extend(_failed(rows, comparisons, text.strip()))
+        judgement.warnings.extend(
             f"warning: --fail-if: no row has {each.name}{each.sign}{each.value}"
             for each in comparisons
             if each.names_rows and not any(each.holds(row) for row in rows if each.column in row)
         )
-    return found
+    return judgement
 
 
 def _failed(rows: Sequence[Row], comparisons: Sequence[_Comparison], text: str) -> Iterator[str]:
@@ -112,14 +112,14 @@ def _comparison(part: str, text: str, rows: Sequence[Row], columns: Sequence[str
         )  # fmt: skip
     name, sign, value = match.groups()
     column = _column(name, columns, is_ordered=sign not in EQUALITIES)
-    known = next((row[column] for row in rows if row.get(column) is not None), None)
+    sample = next((row[column] for row in rows if row.get(column) is not None), None)
     try:
-        found = _value(column, value, known)
+        limit = _value(column, value, sample)
     except ValueError as error:
         raise WorkloadError(Option("fail_if"), f": {shorten(text)}: {error}") from None
-    if isinstance(found, str) and sign not in EQUALITIES:
+    if isinstance(limit, str) and sign not in EQUALITIES:
         raise WorkloadError(Option("fail_if"), f": {shorten(text)} compares {column}, which has no order; use = or !=")
-    return _Comparison(column, sign, found, name.strip(), value.endswith("%"))
+    return _Comparison(column, sign, limit, name.strip(), value.endswith("%"))
 
 
 def _column(name: str, columns: Sequence[str], is_ordered: bool) -> str:
@@ -131,25 +131,25 @@ def _column(name: str, columns: Sequence[str], is_ordered: bool) -> str:
     for candidate in (*own, f"{prefix}.{short}" if prefix else short):
         if candidate in columns:
             return candidate
-    known = dict.fromkeys(column.removesuffix("_seconds") for column in columns)
-    raise WorkloadError(Option("fail_if"), f": unknown column {shorten(name)}{choices(plain, known)}")
+    known_columns = dict.fromkeys(column.removesuffix("_seconds") for column in columns)
+    raise WorkloadError(Option("fail_if"), f": unknown column {shorten(name)}{choices(plain, known_columns)}")
 
 
-def _value(column: str, text: str, known: Any) -> Any:
+def _value(column: str, text: str, sample: Any) -> Any:
     """The value in base units. Raises ValueError, with an example, for text of another kind than the column's."""
     bare = text.strip("\"'")
-    if isinstance(known, str):
+    if isinstance(sample, str):
         return bare.lower()
     try:
-        return _number(column, bare, known)
+        return _number(column, bare, sample)
     except ValueError:
-        if known is None:  # no row has a value: none can be judged
+        if sample is None:  # no row has a value: none can be judged
             return bare.lower()
         raise
 
 
-def _number(column: str, bare: str, known: Any) -> Any:
-    if isinstance(known, bool):
+def _number(column: str, bare: str, sample: Any) -> Any:
+    if isinstance(sample, bool):
         if bare.lower() not in ("true", "false"):
             raise ValueError(f"{bare!r} is neither true nor false")
         return bare.lower() == "true"
@@ -203,18 +203,18 @@ _checks: ContextVar[tuple[Sequence[str], Judgement] | None] = ContextVar("checks
 @contextmanager
 def checking(expressions: Sequence[str]) -> Iterator[Judgement]:
     """Within this context, `check` applies these expressions, and adds to the judgement."""
-    found = Judgement([], [])
-    token = _checks.set((expressions, found))
+    judgement = Judgement([], [])
+    token = _checks.set((expressions, judgement))
     try:
-        yield found
+        yield judgement
     finally:
         _checks.reset(token)
 
 
 def check(report: Any) -> None:
     """Apply the expressions of this context to a result. Raises WorkloadError for an invalid one."""
-    expressions, found = _checks.get() or ((), Judgement([], []))
+    expressions, judgement = _checks.get() or ((), Judgement([], []))
     if expressions:
         judged = judge(report.rows_to_check(), expressions)
-        found.failed.extend(judged.failed)
-        found.warnings.extend(judged.warnings)
+        judgement.failed.extend(judged.failed)
+        judgement.warnings.extend(judged.warnings)

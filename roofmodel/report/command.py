@@ -29,14 +29,14 @@ class CommandCall(NamedTuple):
     """The arguments that the command line states; the others have their defaults."""
 
     def __call__(self, **more: Any) -> Any:
-        given = {**self.given, **more}
+        arguments = {**self.given, **more}
         positional: list[Any] = []
         parameters = inspect.signature(self.function).parameters.values()
-        for each in parameters if "files" in given else ():  # which are positional, and what is before them
+        for each in parameters if "files" in arguments else ():  # which are positional, and what is before them
             if each.kind is not each.KEYWORD_ONLY:
-                values = given.pop(each.name)
+                values = arguments.pop(each.name)
                 positional += values if each.kind is each.VAR_POSITIONAL else [values]
-        return self.function(*positional, **given)
+        return self.function(*positional, **arguments)
 
     @property
     def inputs(self) -> list[str]:
@@ -127,10 +127,10 @@ def _epilog(examples: Sequence[str]) -> str | None:
 
 def _given(command_line: typer.Context, values: Mapping[str, Any]) -> dict[str, Any]:
     """The values that the command line states. A list of devices may also be one text, as in `--hw a100,h100`."""
-    given = {name: value for name, value in values.items() if is_given(command_line, name)}
-    if isinstance(given.get("hw"), list):
-        given["hw"] = [name.strip() for names in given["hw"] for name in names.split(",")]
-    return given
+    arguments = {name: value for name, value in values.items() if is_given(command_line, name)}
+    if isinstance(arguments.get("hw"), list):
+        arguments["hw"] = [name.strip() for names in arguments["hw"] for name in names.split(",")]
+    return arguments
 
 
 def _has_notes(result: Any) -> bool:

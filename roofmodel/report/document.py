@@ -247,9 +247,9 @@ def _aligned(equation: Equation) -> str:
     if not equation.name:  # the form is an equation
         return rf"&{equation.forms[0].latex}"
     name = latex_text(equation.name)
-    whole = " = ".join(form.latex for form in equation.forms)
-    if _length(whole) <= LINE:
-        return f"{name} &= {whole}"
+    single_line = " = ".join(form.latex for form in equation.forms)
+    if _length(single_line) <= LINE:
+        return f"{name} &= {single_line}"
     return f"{name} " + " \\\\\n".join(f"&= {_broken(form.latex)}" for form in equation.forms)
 
 

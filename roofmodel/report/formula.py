@@ -37,8 +37,8 @@ def readable(expression: Any) -> Any:
         counts = sorted((s for s in expanded.free_symbols if s.name.startswith("L")), key=str)
         inner = sympy.collect(expanded, counts, sympy.factor_terms) if counts else ways[0]
         ways += [sympy.gcd_terms(inner, clear=False), sympy.factor_terms(inner), inner]
-    found = min(ways, key=sympy.count_ops)
-    return min(found / scale, expression, key=sympy.count_ops) if isinstance(expression, sympy.Basic) else found / scale
+    best = min(ways, key=sympy.count_ops)
+    return min(best / scale, expression, key=sympy.count_ops) if isinstance(expression, sympy.Basic) else best / scale
 
 
 def text(expression: Any, values: Values | None = None) -> str:
@@ -111,9 +111,9 @@ _NAME = "[A-Za-z][A-Za-z0-9_]*"
 _FACTORS = re.compile(rf"({_NAME}|\d[\d.]*)?([⁰¹²³⁴-⁹]*)\*(?=({_NAME}|\d|⌊|⌈)?)")
 
 
-def _juxtapose(found: re.Match[str]) -> str:
+def _juxtapose(match: re.Match[str]) -> str:
     """Replace the sign after a factor by a dot or nothing: a dot between numbers and next to a name of many letters."""
-    left, power, right = found.groups(default="")
+    left, power, right = match.groups(default="")
     dot = right.isdigit() if left[:1].isdigit() else len(right) > 1 or (len(left) > 1 and right)
     return f"{left}{power}{'·' if dot else ''}"
 
@@ -125,8 +125,8 @@ def _factor_order(factor: Any) -> tuple[Any, ...]:
         return (0,)
     if base.is_Symbol:
         stem = base.name.removesuffix("_enc")
-        known = ORDER.index(stem) if stem in ORDER else ORDER.index("L") if stem.startswith("L_") else len(ORDER)
-        return (1, known, base.name)
+        rank = ORDER.index(stem) if stem in ORDER else ORDER.index("L") if stem.startswith("L_") else len(ORDER)
+        return (1, rank, base.name)
     return (3 if base.is_Add else 2, str(factor))
 
 

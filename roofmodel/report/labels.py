@@ -27,7 +27,7 @@ def place(axes: Axes, labeled: Iterable[tuple[str, Place]], dpi: float) -> None:
     connects a distant label with its mark.
     """
     point = dpi / 72  # in pixels
-    taken = np.array([*_drawn(axes, point)]).reshape(-1, 4)
+    obstacles = np.array([*_drawn(axes, point)]).reshape(-1, 4)
     texts = np.array([box for text in axes.texts for box in _text_boxes(text, point)]).reshape(-1, 4)
     for label, (x, y) in labeled:
         here = _pixels(axes, x, y)
@@ -37,11 +37,11 @@ def place(axes: Axes, labeled: Iterable[tuple[str, Place]], dpi: float) -> None:
         candidate = min(
             _candidates(here, size, point),
             key=lambda candidate: (
-                round(_covered(candidate.box, taken, axes) + TEXT_WEIGHT * _covered(candidate.box, texts, axes), 3),
+                round(_covered(candidate.box, obstacles, axes) + TEXT_WEIGHT * _covered(candidate.box, texts, axes), 3),
                 candidate.away,
             ),
         )
-        taken, texts = np.vstack([taken, candidate.box]), np.vstack([texts, candidate.box])
+        obstacles, texts = np.vstack([obstacles, candidate.box]), np.vstack([texts, candidate.box])
         middle = ((candidate.box[0] + candidate.box[2]) / 2, (candidate.box[1] + candidate.box[3]) / 2)
         text.set_position(_data(axes, middle))
         if candidate.away > 1:
@@ -57,11 +57,11 @@ def place_text(axes: Axes, text: Text, places: Iterable[Place], dpi: float) -> N
     """
     point = dpi / 72
     others = (box for other in axes.texts if other is not text for box in _text_boxes(other, point))
-    taken = np.array([*_marks(axes, point), *others]).reshape(-1, 4)
+    obstacles = np.array([*_marks(axes, point), *others]).reshape(-1, 4)
 
     def covered(at: Place) -> float:
         text.set_position(at)
-        return round(sum(_covered(box, taken, axes) for box in _text_boxes(text, point)), 2)
+        return round(sum(_covered(box, obstacles, axes) for box in _text_boxes(text, point)), 2)
 
     text.set_position(min(places, key=covered))
     text.set_bbox({"facecolor": "white", "alpha": 0.6, "lw": 0, "pad": 0.5})
@@ -134,13 +134,13 @@ def _candidates(here: Place, size: Place, point: float) -> Iterator[_Candidate]:
             yield _Candidate((x - size[0] / 2, y - size[1] / 2, x + size[0] / 2, y + size[1] / 2), away)
 
 
-def _covered(box: Box, taken: Sequence[Box] | NDArray[np.float64], axes: Axes) -> float:
-    """The fraction of a box that covers `taken` boxes or lies outside the axes."""
+def _covered(box: Box, obstacles: Sequence[Box] | NDArray[np.float64], axes: Axes) -> float:
+    """The fraction of a box that covers `obstacles` or lies outside the axes."""
     left, low, right, high = box
     area = (right - left) * (high - low)
     bounds = axes.bbox
     inside = max(0, min(right, bounds.x1) - max(left, bounds.x0)) * max(0, min(high, bounds.y1) - max(low, bounds.y0))
-    boxes = np.asarray(taken, dtype=float).reshape(-1, 4)
+    boxes = np.asarray(obstacles, dtype=float).reshape(-1, 4)
     across = np.minimum(right, boxes[:, 2]) - np.maximum(left, boxes[:, 0])
     up = np.minimum(high, boxes[:, 3]) - np.maximum(low, boxes[:, 1])
     common = float((across.clip(0) * up.clip(0)).sum())

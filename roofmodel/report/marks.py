@@ -75,15 +75,15 @@ def letters(marks: Sequence[tuple[Mapping[int, Place], float]]) -> list[str]:
         else:
             group.append(i)
     largest = sorted(groups, key=lambda group: -sum(marks[i][1] for i in group))[:MAX_LETTERS]
-    found = [""] * len(marks)
+    mark_letters = [""] * len(marks)
     for letter, group in zip(LETTERS, sorted(largest, key=min), strict=False):
         for i in group:
-            found[i] = letter
-    return found
+            mark_letters[i] = letter
+    return mark_letters
 
 
-def _at_one_place(one: Mapping[int, Place], other: Mapping[int, Place]) -> bool:
-    shared = one.keys() & other.keys()
+def _at_one_place(first: Mapping[int, Place], second: Mapping[int, Place]) -> bool:
+    shared = first.keys() & second.keys()
     return bool(shared) and all(
-        abs(log(a / b)) <= log(ONE_PLACE) for i in shared for a, b in zip(one[i], other[i], strict=True)
+        abs(log(a / b)) <= log(ONE_PLACE) for i in shared for a, b in zip(first[i], second[i], strict=True)
     )

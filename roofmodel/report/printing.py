@@ -30,10 +30,10 @@ def flag(option: Option | Command) -> str:
     return name if value is None else f"{name} {value}"
 
 
-def check_format(form: str, known: Sequence[str]) -> None:
+def check_format(form: str, known_formats: Sequence[str]) -> None:
     """Raises WorkloadError for an unknown --format."""
-    if form not in known:
-        raise WorkloadError(f"--format: unknown format {form!r}{choices(form, known)}")
+    if form not in known_formats:
+        raise WorkloadError(f"--format: unknown format {form!r}{choices(form, known_formats)}")
 
 
 def check_outputs(report: Any, paths: Iterable[str] | None, inputs: Iterable[str | None]) -> None:

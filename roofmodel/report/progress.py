@@ -50,9 +50,9 @@ def measuring_progress(budget: float) -> Iterator[Callback]:
 def search_progress() -> Iterator[Callback]:
     """A callback that shows on a terminal how many layouts `roof plan` has evaluated."""
     if not sys.stderr.isatty():
-        yield lambda what, done, total: None
+        yield lambda subject, done, total: None
         return
-    progress = _Line(lambda what, done, total: f"evaluated {done} of {total} {what}")
+    progress = _Line(lambda subject, done, total: f"evaluated {done} of {total} {subject}")
     try:
         yield progress.update
     finally:

@@ -180,20 +180,20 @@ class Table(NamedTuple):
         """An HTML table with the columns and the legends of the terminal's; columns of texts have the class `word`."""
         from html import escape
 
-        found = self.cells([*rows], "html")
+        cells_by_column = self.cells([*rows], "html")
 
         def line(cells: Iterable[Cell | None], head: bool = False) -> str:
             texts = []
-            for column, cell in zip(found, cells, strict=True):
+            for column, cell in zip(cells_by_column, cells, strict=True):
                 tag, scope = ("th", "col") if head else ("th", "row") if column.unit is NAME else ("td", "")
                 kinds = " ".join(["word"] * column.unit.left + ["wrap"] * column.wrap)
                 attributes = f' scope="{scope}"' * bool(scope) + f' class="{kinds}"' * bool(kinds)
                 texts.append(f"<{tag}{attributes}>{escape(_plain(cell or ''))}</{tag}>")
             return f"<tr>{''.join(texts)}</tr>"
 
-        head = line((column.title for column in found), head=True)
-        body = "".join(map(line, zip(*found.values(), strict=True)))
-        note = f'<p class="note">{escape("; ".join(legends))}</p>' if (legends := self.legends(found)) else ""
+        head = line((column.title for column in cells_by_column), head=True)
+        body = "".join(map(line, zip(*cells_by_column.values(), strict=True)))
+        note = f'<p class="note">{escape("; ".join(legends))}</p>' if (legends := self.legends(cells_by_column)) else ""
         return f'<div class="table"><table><thead>{head}</thead><tbody>{body}</tbody></table></div>{note}'
 
     def cells(self, rows: Sequence[Any], where: str) -> dict[Column, list[Cell]]:
@@ -204,8 +204,8 @@ class Table(NamedTuple):
     def legends(self, cells: Mapping[Column, Sequence[Cell]]) -> list[str]:
         """The legends of the marks in these cells and of their columns."""
         text = "".join(_plain(cell) for column in cells if column.unit is not NAME for cell in cells[column])
-        found = [line for mark, line in self.marks.items() if mark in text] + [column.legend for column in cells]
-        return [*dict.fromkeys(filter(None, found))]
+        lines = [line for mark, line in self.marks.items() if mark in text] + [column.legend for column in cells]
+        return [*dict.fromkeys(filter(None, lines))]
 
 
 def plain_column(name: str) -> str:
@@ -258,26 +258,26 @@ class TerminalTable:
 
         from roofmodel.report.columns import bare
 
-        if not (kept := self.fitting(options.max_width)):
+        if not (fitting_columns := self.fitting(options.max_width)):
             return
         table = bare()
-        columns = [self.cells[column] for column in kept]
-        for place, column in enumerate(kept):
+        columns = [self.cells[column] for column in fitting_columns]
+        for place, column in enumerate(fitting_columns):
             justify: Literal["left", "right"] = "left" if column.unit.left else "right"
             overflow: Literal["fold", "ellipsis"] = "fold" if column.wrap else "ellipsis"
             table.add_column(column.title or "", justify=justify, no_wrap=not column.wrap, overflow=overflow)
             if column.unit is NAME:
-                others = sum(_width(other, self.cells[other]) + 1 for other in kept if other is not column)
+                others = sum(_width(other, self.cells[other]) + 1 for other in fitting_columns if other is not column)
                 columns[place] = [_fill(cell, options.max_width - others) for cell in columns[place]]
         lines = [*zip(self.styles, *columns, strict=True)]
         # rich lays out one row of long cells in a tenth of the time of a row for each line
-        for part in [[line] for line in lines] if any(column.wrap for column in kept) else [lines]:
+        for part in [[line] for line in lines] if any(column.wrap for column in fitting_columns) else [lines]:
             styles, *parts = zip(*part, strict=True)
             table.add_row(*(_stacked(cells, styles) for cells in parts))
         yield table
-        if legends := self.table.legends({column: self.cells[column] for column in kept}):
+        if legends := self.table.legends({column: self.cells[column] for column in fitting_columns}):
             yield Text("; ".join(legends), style="dim")
-        if left_out := [column.title for column in self.cells if column not in kept and column.title]:
+        if left_out := [column.title for column in self.cells if column not in fitting_columns and column.title]:
             yield Text(f"not shown at {options.max_width} columns: {', '.join(left_out)}", style="dim")
 
 

@@ -23,23 +23,23 @@ def base_name(name: str) -> str:
 
 def _without_brackets(text: str) -> str:
     """The text without `<…>` and `(…)`, in one pass: names may have thousands of nested brackets."""
-    kept: list[str] = []
-    opened: list[tuple[str, int]] = []  # the open brackets, and their places in `kept`
+    parts: list[str] = []
+    opened: list[tuple[str, int]] = []  # the open brackets, and their places in `parts`
     pending = {"<": 0, "(": 0}  # the numbers of open brackets
     for part in re.split(r"([<>()])", text):
         begin = {">": "<", ")": "("}.get(part)
         if part in pending:
-            opened.append((part, len(kept)))
+            opened.append((part, len(parts)))
             pending[part] += 1
         if begin is None or not pending[begin]:
-            kept.append(part)
+            parts.append(part)
             continue
         bracket = ""
         while bracket != begin:  # brackets of the other kind that are still open are part of what is removed
             bracket, place = opened.pop()
             pending[bracket] -= 1
-        del kept[place:]
-    return "".join(kept)
+        del parts[place:]
+    return "".join(parts)
 
 
 # The first match on a lower-case part of a name decides. Patterns: kernels of the libraries that frameworks launch.
@@ -95,8 +95,8 @@ _INDUCTOR = re.compile(r"triton_(poi|red|per|for|mm|tem|bmm|convolution)_fused(\
 def category(name: str) -> str:
     """The category of a kernel, from its name; `other` if no pattern matches."""
     lowered = name.lower()
-    if found := _INDUCTOR.match(lowered):
-        return _inductor_category(found[1], found[2])
+    if match := _INDUCTOR.match(lowered):
+        return _inductor_category(match[1], match[2])
     for table, parts in ((_CATEGORIES, _parts(lowered)), (_LIBRARIES, (lowered,))):
         for part in parts:
             for kind, pattern in table:
@@ -150,9 +150,9 @@ def _parts(name: str) -> Iterator[str]:
 def _mangled_path(text: str) -> tuple[list[str], str]:
     """The identifiers at the start of a mangled name, each after its length, and the rest."""
     path = []
-    while found := re.match(r"(\d{1,4})(?=\D)", text):
-        end = found.end() + int(found[1])
-        path.append(text[found.end() : end])
+    while match := re.match(r"(\d{1,4})(?=\D)", text):
+        end = match.end() + int(match[1])
+        path.append(text[match.end() : end])
         text = text[end:]
     return path or [text], text
 

@@ -124,9 +124,9 @@ def _requested_clock(text: str, device: Device, ran_at: KernelClock | None) -> f
     if text in device.clocks:
         return device.clocks[text]
     if not text[:1].isdigit():
-        known = ["measured", *dict.fromkeys(["boost", *device.clocks])]
+        known_clocks = ["measured", *dict.fromkeys(["boost", *device.clocks])]
         raise WorkloadError(
-            Option("clock"), f": unknown clock {text!r}{choices(text, known)}, or a quantity such as 1312MHz"
+            Option("clock"), f": unknown clock {text!r}{choices(text, known_clocks)}, or a quantity such as 1312MHz"
         )
     try:
         hertz = units.parse(text, "Hz")
@@ -184,13 +184,13 @@ def _note_on_measured_ceilings(device: Device) -> Text:
     """Which ceilings were measured, with the benchmark, and which are the datasheet's."""
     best = measured_ceilings(device)
     names = [*device.pipes, *device.levels]
-    found = ", ".join(f"{name} ({best[name].by})" for name in names if name in best)
+    measured_texts = ", ".join(f"{name} ({best[name].by})" for name in names if name in best)
     missing = ", ".join(name for name in names if name not in best)
-    if not found:
+    if not measured_texts:
         return Message(
             Option("ceilings", "measured"), f": {device.id} has no measured ceiling; the datasheet's are used"
         )
-    return f"measured ceilings: {found}" + (f"; datasheet ceilings: {missing}" if missing else "")
+    return f"measured ceilings: {measured_texts}" + (f"; datasheet ceilings: {missing}" if missing else "")
 
 
 def _hertz(value: float) -> str:

@@ -77,15 +77,15 @@ def count_kernels(
     counter = _Counter(operators)
     groups: dict[int, list[int]] = {}
     for i, (name, operator) in enumerate(zip(names, launched_by, strict=True)):
-        found = counter.owner(operator, name) if operator >= 0 and i not in in_graphs else NO_OPERATOR
+        counted_by = counter.owner(operator, name) if operator >= 0 and i not in in_graphs else NO_OPERATOR
         if _communicates(name):
-            found = COMMUNICATION
+            counted_by = COMMUNICATION
         elif i in in_graphs:
-            found = IN_GRAPH
-        if isinstance(found, str):
-            result[i] = KernelWork(reason=found)
+            counted_by = IN_GRAPH
+        if isinstance(counted_by, str):
+            result[i] = KernelWork(reason=counted_by)
         else:
-            groups.setdefault(found, []).append(i)
+            groups.setdefault(counted_by, []).append(i)
     outer = counter.callers(owner for owner in groups if counter.works[owner].matmul_flops)
     for owner, kernels in groups.items():
         work, label = counter.works[owner], operators.names[owner]
@@ -121,12 +121,12 @@ class _Counter:
     def _find(self, operator: int, list_type: str | None) -> int | str:
         reason, current = None, operator
         while current >= 0:
-            found = self.works.get(current) or self._work(current, list_type)
-            if isinstance(found, Work):
-                self.works[current] = found
+            outcome = self.works.get(current) or self._work(current, list_type)
+            if isinstance(outcome, Work):
+                self.works[current] = outcome
                 return current
-            if reason is None or (found != NO_SHAPES and reason == NO_SHAPES):
-                reason = found
+            if reason is None or (outcome != NO_SHAPES and reason == NO_SHAPES):
+                reason = outcome
             current = self._operators.parents[current]
         return reason or NO_OPERATOR
 
@@ -143,13 +143,13 @@ class _Counter:
 
     def callers(self, operators: Iterable[int]) -> set[int]:
         """All operators that call one of these, directly or not."""
-        found: set[int] = set()
+        ancestors: set[int] = set()
         for operator in operators:
             current = self._operators.parents[operator]
-            while current >= 0 and current not in found:
-                found.add(current)
+            while current >= 0 and current not in ancestors:
+                ancestors.add(current)
                 current = self._operators.parents[current]
-        return found
+        return ancestors
 
 
 def _count(name: str, args: Arguments) -> Work | str:
@@ -159,14 +159,14 @@ def _count(name: str, args: Arguments) -> Work | str:
         return f"no formula for {name}"
     try:
         matrix = matrix_operators.FORMULAS.get(plain)
-        found = matrix(args) if matrix else vector_operators.work(plain, args)
+        work = matrix(args) if matrix else vector_operators.work(plain, args)
     except NotCounted as reason:
         return f"{name}: {reason}"
-    if found is None:
+    if work is None:
         return f"no formula for {name}"
-    if max(found.matmul_flops, found.vector_flops, found.bytes) > _MAX_WORK:
+    if max(work.matmul_flops, work.vector_flops, work.bytes) > _MAX_WORK:
         return f"{name}: its recorded sizes are impossible"
-    return found if found.bytes else f"{name}: its recorded tensors are empty"
+    return work if work.bytes else f"{name}: its recorded tensors are empty"
 
 
 def _shares(work: Work, kernels: Sequence[int], names: Sequence[str], seconds: Sequence[float]) -> Mapping[int, float]:
@@ -177,12 +177,12 @@ def _shares(work: Work, kernels: Sequence[int], names: Sequence[str], seconds: S
         for i in [i for i in kernels if _multiplies(names[i])] or kernels:
             by_name.setdefault(names[i], []).append(i)
         main = sorted(by_name.values(), key=lambda each: -sum(seconds[i] for i in each))[: work.kernels]
-    found: dict[int, float] = {}
+    shares: dict[int, float] = {}
     for members in main:
-        whole = sum(seconds[i] for i in members)
+        total_seconds = sum(seconds[i] for i in members)
         for i in members:
-            found[i] = (seconds[i] / whole if whole else 1 / len(members)) / len(main)
-    return found
+            shares[i] = (seconds[i] / total_seconds if total_seconds else 1 / len(members)) / len(main)
+    return shares
 
 
 @cache
@@ -213,11 +213,11 @@ def flops_by_pipe(work: KernelWork, device: Device) -> dict[str, float]:
         matmul: Pipe | None = device.matmul_pipe(work.form)
     except WorkloadError:  # such as bf16 on a V100, which converts it to fp32
         matmul = vector
-    found: dict[str, float] = {}
+    by_pipe: dict[str, float] = {}
     for pipe, flops in ((matmul, work.matmul_flops), (vector, work.vector_flops)):
         if flops and pipe:
-            found[pipe.name] = found.get(pipe.name, 0.0) + flops
-    return found
+            by_pipe[pipe.name] = by_pipe.get(pipe.name, 0.0) + flops
+    return by_pipe
 
 
 def with_counts(profile: Profile, device: Device) -> tuple[Profile, list[KernelWork]]:
@@ -233,10 +233,10 @@ def with_counts(profile: Profile, device: Device) -> tuple[Profile, list[KernelW
     names = [kernel.name for kernel in profile.kernels]
     seconds = [kernel.seconds or 0.0 for kernel in profile.kernels]
     graphs = frozenset(i for i, call in enumerate(calls) if call and call.in_graph)
-    found = count_kernels(names, seconds, launched_by, operators, graphs)
+    works = count_kernels(names, seconds, launched_by, operators, graphs)
     zeros = {pipe: 0.0 for pipe in ("fp64", "fp32", "fp16", *device.pipes) if pipe in Flops._fields}
     kernels = []
-    for kernel, work in zip(profile.kernels, found, strict=True):
+    for kernel, work in zip(profile.kernels, works, strict=True):
         if work.known:
             flops = dict(zeros)
             for pipe, number in flops_by_pipe(work, device).items():
@@ -244,7 +244,7 @@ def with_counts(profile: Profile, device: Device) -> tuple[Profile, list[KernelW
                 flops[field] += number
             kernel = replace(kernel, flops=Flops(**flops), bytes=Traffic(dram=work.bytes))
         kernels.append(kernel)
-    return replace(profile, kernels=tuple(kernels)), found
+    return replace(profile, kernels=tuple(kernels)), works
 
 
 def _operators(calls: Sequence[Call | None]) -> tuple[list[int], Operators]:

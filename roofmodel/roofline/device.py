@@ -35,8 +35,8 @@ class UnknownDevice(ProfileError):
     """The device of a profile is unknown or ambiguous; `reason` is the message without the list of known devices."""
 
     def __init__(self, *reason: Text) -> None:
-        known = f"known: {', '.join([*library.ALIASES, *library.names()])}, or a YAML file"
-        super().__init__(*reason, f"; {known}")
+        known_devices = f"known: {', '.join([*library.ALIASES, *library.names()])}, or a YAML file"
+        super().__init__(*reason, f"; {known_devices}")
         self.reason = Message(*reason)
 
 
@@ -53,53 +53,60 @@ class DeviceIdentification(NamedTuple):
         return None if self.source == "file" else self.device.id
 
 
-def identify(evidence: Iterable[Evidence], given: Hardware | None, files: Iterable[str]) -> DeviceIdentification:
+def identify(evidence: Iterable[Evidence], hw: Hardware | None, files: Iterable[str]) -> DeviceIdentification:
     """The device of a profile. Raises UnknownDevice, with an option to add, if it is unknown or ambiguous.
 
-    `given` is the user's `--hw` or FILE@HW; evidence that contradicts it becomes a warning.
+    `hw` is the user's `--hw` or FILE@HW; evidence that contradicts it becomes a warning.
     """
-    seen = list(dict.fromkeys(evidence))
-    if given is not None:
-        device = Device.load(given)
-        name = device_name(given)
+    unique_evidence = list(dict.fromkeys(evidence))
+    if hw is not None:
+        device = Device.load(hw)
+        name = device_name(hw)
         shown = display_names([name])[name]  # a path may name people
         consequence = f"counters are interpreted for the device of the file, the ceilings are those of {device.id}"
         return DeviceIdentification(
             device,
             "given",
-            tuple(f"{shown} was given, but {text}; {consequence}" for text in _contradictions_by_file(device, seen)),
+            tuple(
+                f"{shown} was given, but {text}; {consequence}"
+                for text in _contradictions_by_file(device, unique_evidence)
+            ),
         )
-    for one, other in combinations(seen, 2):
-        if one.file != other.file and (differences := _differences(one, other)):
-            named = (f"{e.file}@{_suggested_name(e)}" for e in (one, other))
+    for first, second in combinations(unique_evidence, 2):
+        if first.file != second.file and (differences := _differences(first, second)):
+            hints = (f"{e.file}@{_suggested_name(e)}" for e in (first, second))
             raise UnknownDevice(
-                f"the files are of different devices ({differences}); give the device of each, as in: {' '.join(named)}"
+                f"the files are of different devices ({differences}); give the device of each, as in: {' '.join(hints)}"
             )
-    known = _known_gpus()
-    for e in seen:
+    known_devices = _known_gpus()
+    for e in unique_evidence:
         if e.name is None and e.multiprocessors is None:
             continue  # a compute capability alone does not identify a device, even if only one device has it
-        matching = [device for device in known if not contradictions(device, e)]
+        matching = [device for device in known_devices if not contradictions(device, e)]
         if len(matching) == 1:
-            return DeviceIdentification(matching[0], "attributes", tuple(_contradictions_by_file(matching[0], seen)))
-    aliases = {GENERATION_ALIAS.get(e.compute_capability or "") for e in seen} - {None}
+            return DeviceIdentification(
+                matching[0], "attributes", tuple(_contradictions_by_file(matching[0], unique_evidence))
+            )
+    aliases = {GENERATION_ALIAS.get(e.compute_capability or "") for e in unique_evidence} - {None}
     if len(aliases) == 1:
         alias = str(aliases.pop())
         device = Device.load(alias)
-        if all(not contradictions(device, e) or e.name is None for e in seen):
-            capability = next(e.compute_capability for e in seen if e.compute_capability)
+        if all(not contradictions(device, e) or e.name is None for e in unique_evidence):
+            capability = next(e.compute_capability for e in unique_evidence if e.compute_capability)
             note = f"the file contains only compute capability {capability}: {device.id} ({alias}) is assumed"
             return DeviceIdentification(device, "assumed", (note,))
-    for e in seen:
-        if found := device_of(e):
+    for e in unique_evidence:
+        if file_device := device_of(e):
             note = (
                 f"no device file describes {e.name!r}: its ceilings are from the attributes in the file, without "
                 "links, L2 bandwidth and expected times; "
             )
             write = Command("`roof hw show --from FILE -o my.yaml`", "`roofmodel.show_hardware(profile=FILE)`")
-            return DeviceIdentification(found, "file", (AnswerNote(note, write, " writes them as a device file"),))
-    unknown = next((f"no device file describes {e.name!r}" for e in seen if e.name), "its device is unknown")
-    missing = next((_missing(e) for e in seen if e.name and e.compute_capability in PER_CLOCK), "")
+            return DeviceIdentification(
+                file_device, "file", (AnswerNote(note, write, " writes them as a device file"),)
+            )
+    unknown = next((f"no device file describes {e.name!r}" for e in unique_evidence if e.name), "its device is unknown")
+    missing = next((_missing(e) for e in unique_evidence if e.name and e.compute_capability in PER_CLOCK), "")
     where = ", ".join([*files][:3])
     raise UnknownDevice(f"{where}: {unknown}{missing}; give one, as in ", Option("hw", "a100"))
 
@@ -127,10 +134,10 @@ def _known_gpus() -> tuple[Device, ...]:
     return tuple(device for device in map(Device.load, library.names()) if device.multiprocessors is not None)
 
 
-def _contradictions_by_file(device: Device, seen: Iterable[Evidence]) -> list[str]:
+def _contradictions_by_file(device: Device, evidence: Iterable[Evidence]) -> list[str]:
     """For each file that contradicts the device: `FILE has compute capability 8.0, not 7.0`."""
-    found = ((e.file or "the file", contradictions(device, e)) for e in seen)
-    return [f"{file} has {'; '.join(texts)}" for file, texts in found if texts]
+    by_file = ((e.file or "the file", contradictions(device, e)) for e in evidence)
+    return [f"{file} has {'; '.join(texts)}" for file, texts in by_file if texts]
 
 
 def others(device: Device, gpus: Iterable[str], file: str) -> tuple[str, ...]:
@@ -143,16 +150,20 @@ def others(device: Device, gpus: Iterable[str], file: str) -> tuple[str, ...]:
 
 def contradictions(device: Device, evidence: Evidence) -> list[str]:
     """Differences between the evidence and the device's file, in words: `compute capability 8.0, not 7.0`."""
-    found = []
+    differences = []
 
-    def differ(what: str, unit: str, stated: float | None, seen: float | None, tolerance: float) -> None:
-        if stated is not None and seen is not None and abs(seen / stated - 1) > tolerance:
-            shown = (units.binary(value) if unit == "B" else units.si(value, unit, 4) for value in (seen, stated))
-            found.append(f"{what} {', not '.join(shown)}")
+    def differ(
+        quantity: str, unit: str, device_value: float | None, file_value: float | None, tolerance: float
+    ) -> None:
+        if device_value is not None and file_value is not None and abs(file_value / device_value - 1) > tolerance:
+            shown = (
+                units.binary(value) if unit == "B" else units.si(value, unit, 4) for value in (file_value, device_value)
+            )
+            differences.append(f"{quantity} {', not '.join(shown)}")
 
     own, other = device.compute_capability, evidence.compute_capability
     if own is not None and other is not None and own != other:
-        found.append(f"compute capability {other}, not {own}")
+        differences.append(f"compute capability {other}, not {own}")
     differ("multiprocessors", "", device.multiprocessors, evidence.multiprocessors, 0)
     l2 = device.levels.get("l2")
     differ("L2", "B", l2.capacity if l2 else None, evidence.l2_bytes, 0.01)
@@ -163,22 +174,25 @@ def contradictions(device: Device, evidence: Evidence) -> list[str]:
     differ("DRAM", "B", device.capacity, evidence.dram_bytes, 0.01 if is_more else 0.09)
     differ("boost clock", "Hz", device.clocks.get("boost"), evidence.clock, 0.01)
     if evidence.name is not None:
-        named, known = _name_parts(evidence.name), _name_parts(device.name)
-        unknown_chip = named[0] is None and known[0] is not None  # two unknown chips may be the same
-        if unknown_chip or any(part is not None and part != own for part, own in zip(named, known, strict=True)):
-            found.append(f"name {evidence.name!r}, not {device.name!r}")
-    return found
+        evidence_parts, device_parts = _name_parts(evidence.name), _name_parts(device.name)
+        unknown_chip = evidence_parts[0] is None and device_parts[0] is not None  # two unknown chips may be the same
+        if unknown_chip or any(
+            part is not None and part != own for part, own in zip(evidence_parts, device_parts, strict=True)
+        ):
+            differences.append(f"name {evidence.name!r}, not {device.name!r}")
+    return differences
 
 
-def _differences(one: Evidence, other: Evidence) -> str:
+def _differences(first: Evidence, second: Evidence) -> str:
     """How the devices of two files differ, in words; empty if they may be the same device."""
-    names = [e.name.removeprefix("NVIDIA ") if e.name else None for e in (one, other)]  # older drivers omit the prefix
+    # older drivers omit the prefix
+    names = [e.name.removeprefix("NVIDIA ") if e.name else None for e in (first, second)]
     attributes = (
         ("name", names[0], names[1]),
-        ("compute capability", one.compute_capability, other.compute_capability),
-        ("multiprocessors", one.multiprocessors, other.multiprocessors),
+        ("compute capability", first.compute_capability, second.compute_capability),
+        ("multiprocessors", first.multiprocessors, second.multiprocessors),
     )
-    return ", ".join(f"{what} {a} and {b}" for what, a, b in attributes if a and b and a != b)
+    return ", ".join(f"{attribute} {a} and {b}" for attribute, a, b in attributes if a and b and a != b)
 
 
 def _suggested_name(evidence: Evidence) -> str:
@@ -190,6 +204,8 @@ def _suggested_name(evidence: Evidence) -> str:
 def _name_parts(name: str) -> tuple[str | None, str | None, str | None]:
     """Chip, form factor and gigabytes in a device's name; None if absent or ambiguous (`SXM or PCIe`)."""
     spaced = re.sub("[-_]", " ", name)  # tables also join the words of a name: RTX-PRO-6000-Blackwell-Server
-    found = [{match[group].lower() for match in _NAME_PARTS.finditer(spaced) if match[group]} for group in (1, 2, 3)]
-    chip, form, size = (parts.pop() if len(parts) == 1 else None for parts in found)
+    candidates = [
+        {match[group].lower() for match in _NAME_PARTS.finditer(spaced) if match[group]} for group in (1, 2, 3)
+    ]
+    chip, form, size = (parts.pop() if len(parts) == 1 else None for parts in candidates)
     return (chip, form, size)

@@ -67,15 +67,14 @@ def format_mismatch(kernels: Iterable[Kernel], widths: Widths) -> FormatMismatch
             kernel_seconds = float(kernel.invocations) if kernel.seconds is None else kernel.seconds
             seconds[form] = seconds.get(form, 0.0) + kernel_seconds
             longest[form] = max(longest.get(form, (0.0, "")), (kernel_seconds, kernel.name))
-    given = {
+    given_formats = {
         form.name.partition("_")[0] for form in filter(None, (widths.dtype, widths.weights, widths.kv, widths.gemm))
     }
-    given |= _HALF if given & _HALF else set()
-    if not seconds or 2 * sum(kernel_seconds for form, kernel_seconds in seconds.items() if form not in given) <= sum(
-        seconds.values()
-    ):
+    given_formats |= _HALF if given_formats & _HALF else set()
+    others = sum(kernel_seconds for form, kernel_seconds in seconds.items() if form not in given_formats)
+    if not seconds or 2 * others <= sum(seconds.values()):
         return None
-    measured = max(seconds.keys() - given, key=lambda form: seconds[form])
+    measured = max(seconds.keys() - given_formats, key=lambda form: seconds[form])
     return FormatMismatch(measured, widths.dtype.name, longest[measured][1])
 
 

@@ -37,18 +37,18 @@ def read_runs(files: Sequence[str], hw: Hardware | None, times: Sequence[str] = 
         )
     if hw is not None:
         Device.load(hw)  # raises for an unknown device, even if every file has its own FILE@HW
-    given = None if hw is None else device_name(hw)
-    counted, timed = _by_device(files, given), _by_device(times, given)
+    default_device = None if hw is None else device_name(hw)
+    counted, timed = _by_device(files, default_device), _by_device(times, default_device)
     if len(counted) == 1 and len(timed) == 1:
         timed = dict(zip(counted, timed.values(), strict=True))
     for device, stray in timed.items():
         if device not in counted:
-            known = ", ".join(filter(None, counted))
+            devices = ", ".join(filter(None, counted))
             raise WorkloadError(
                 Option("times", stray[0]),
                 ": the device of these times is unclear; name one as in ",
                 Option("times", "FILE@HW"),
-                f"; the profiler files are of {known or 'a device without a name'}",
+                f"; the profiler files are of {devices or 'a device without a name'}",
             )
     runs = []
     for name, paths in counted.items():
@@ -62,11 +62,11 @@ def read_runs(files: Sequence[str], hw: Hardware | None, times: Sequence[str] = 
 
 
 def _by_device(files: Iterable[str], hw: str | None) -> dict[str | None, list[str]]:
-    found: dict[str | None, list[str]] = {}
+    by_device: dict[str | None, list[str]] = {}
     for file in files:
         path, device = split_device(file)
-        found.setdefault(_resolved(hw if device is None else device), []).append(path)
-    return found
+        by_device.setdefault(_resolved(hw if device is None else device), []).append(path)
+    return by_device
 
 
 def _resolved(device: str | None) -> str | None:

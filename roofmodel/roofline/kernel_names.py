@@ -28,9 +28,9 @@ def short_name(name: str) -> str:
     last = base.rpartition("::")[2]
     if last.lower() in WRAPPERS:
         return next(map(_without_suffix, _named_arguments(name, last)), base)
-    if found := _ELEMENTWISE.match(base):
-        function = base[found.end() :] or next((f" ({a})" for a in map(_last_part, _named_arguments(name, last))), "")
-        return f"{found[1]}{function}" if function else base
+    if match := _ELEMENTWISE.match(base):
+        function = base[match.end() :] or next((f" ({a})" for a in map(_last_part, _named_arguments(name, last))), "")
+        return f"{match[1]}{function}" if function else base
     return base
 
 
@@ -45,11 +45,11 @@ def legend_names(names: Mapping[str, str], width: int) -> dict[str, str]:
         for name, short in names.items():
             equal[_with_words(short, different[name], width)].append(name)
         for group in (group for group in equal.values() if len(group) > 1):
-            for i, (name, found) in enumerate(zip(group, _differences(group), strict=True), 1):
+            for i, (name, words) in enumerate(zip(group, _differences(group), strict=True), 1):
                 if last:
                     different[name] = [f"#{i}"]
                 else:
-                    different[name] += [word for word in found if word not in different[name]][:1]
+                    different[name] += [word for word in words if word not in different[name]][:1]
     return {name: _with_words(short, different[name], width) for name, short in names.items()}
 
 
@@ -79,8 +79,8 @@ def _named_arguments(name: str, template: str) -> Iterator[str]:
     """The base names of a template's arguments that are neither numbers nor basic types."""
     _, _, rest = name[:MAX_SEARCHED_CHARACTERS].partition(f"{template}<")
     depth, start = 0, 0
-    for found in re.finditer(r"[<>(),]", rest):
-        sign, end = found[0], found.start()
+    for match in re.finditer(r"[<>(),]", rest):
+        sign, end = match[0], match.start()
         if depth == 0 and sign in ",>":
             text = rest[start:end].strip()
             if not re.match(r"\(|-?\d|true\b|false\b", text) and not _GENERIC_TYPE.fullmatch(text):

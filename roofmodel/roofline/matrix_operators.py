@@ -130,7 +130,7 @@ class _Filter(NamedTuple):
     """Output size, and input rows that the filter reads, of each dimension."""
 
     output: tuple[int, ...]
-    read: tuple[int, ...]
+    read_shape: tuple[int, ...]
 
 
 def _spread(values: tuple[int, ...], rank: int) -> tuple[int, ...]:
@@ -146,18 +146,18 @@ def _slide(args: Arguments, at: _Places, source: RecordedTensor, kernel: tuple[i
     extra = (0,) * rank
     if transposed and at.output_padding is not None:
         extra = _spread(args.integers(at.output_padding), rank)
-    output, read = [], []
+    output, read_shape = [], []
     for n, k, s, p, d, e in zip(source.shape[2:], kernel, stride, padding, dilation, extra, strict=True):
         _check(min(s, d, k) > 0 and p >= 0)
         span = d * (k - 1) + 1
         if transposed:
             output.append((n - 1) * s - 2 * p + span + e)
-            read.append(n)
+            read_shape.append(n)
         else:
             output.append((n + 2 * p - span) // s + 1)
-            read.append(n if d > 1 else int(input_rows_read(n, output[-1], k, s, p)))
+            read_shape.append(n if d > 1 else int(input_rows_read(n, output[-1], k, s, p)))
         _check(output[-1] > 0)
-    return _Filter(tuple(output), tuple(read))
+    return _Filter(tuple(output), tuple(read_shape))
 
 
 def _convolution_flops(
@@ -191,11 +191,11 @@ def _convolution(*places: int | None, **more: int | bool) -> Callable[[Arguments
         written = source.shape[0] * channels * math.prod(filters.output)
         bias = None if at.bias is None else args.optional(at.bias)
         added = None if at.added is None else args.tensor(at.added)
-        read = min(source.bytes, source.shape[0] * source.shape[1] * math.prod(filters.read) * source.width)
+        read_bytes = min(source.bytes, source.shape[0] * source.shape[1] * math.prod(filters.read_shape) * source.width)
         return Work(
             _convolution_flops(source, weight, filters.output, transposed),
             written * ((bias is not None) + (added is not None)),
-            read + weight.bytes + sum(each.bytes for each in (bias, added) if each) + written * source.width,
+            read_bytes + weight.bytes + sum(each.bytes for each in (bias, added) if each) + written * source.width,
             source.form,
         )
 

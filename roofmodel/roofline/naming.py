@@ -135,9 +135,9 @@ def category_of(name: str) -> str:
 def direction(name: str) -> str | None:
     """`forward`, `backward`, or the gradient that a kernel name shows (`input`, `weight`); else None."""
     lowered = name.lower()
-    for what, pattern in _DIRECTIONS:
+    for label, pattern in _DIRECTIONS:
         if re.search(pattern, lowered):
-            return what
+            return label
     return None
 
 
@@ -219,8 +219,8 @@ def hint(ranges: tuple[str, ...]) -> Hint:
             stage = step.phase
             continue
         parts = [part for part in re.split(r"[^A-Za-z0-9_]+", label[:MAX_SEARCHED_CHARACTERS].lower()) if part]
-        if found := _LAYER.search(label[:MAX_SEARCHED_CHARACTERS]):
-            layer = int(found[1])
+        if match := _LAYER.search(label[:MAX_SEARCHED_CHARACTERS]):
+            layer = int(match[1])
         stage = _first(_STAGES, parts) or stage
         inner = _first(_PLACES, parts)
         named_roles = _roles(parts, inner or place)
@@ -233,9 +233,9 @@ def hint(ranges: tuple[str, ...]) -> Hint:
 def _first(table: Sequence[tuple[str, str]], parts: Sequence[str]) -> str | None:
     """The entry of the table that matches the last known part of a path."""
     for part in reversed(parts):
-        for what, pattern in table:
+        for entry, pattern in table:
             if re.fullmatch(rf"(?:\w*_)?(?:{pattern})(?:_\w*)?", part):
-                return what
+                return entry
     return None
 
 

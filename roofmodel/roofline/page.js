@@ -108,7 +108,7 @@ function ceilingNames(lines, points, [left, right], [low, high]) {
   const scale = pixelsPerDecade([left, right], [low, high]), { wide, tall } = scale;
   const angle = Math.atan2(tall, wide), [cos, sin] = [Math.cos(angle), Math.sin(angle)];
   const lowest = data.ceilings.length > 1 ? Math.min(...lines.filter((line) => line.kind === "level").map((line) => line.rate)) : 0;
-  const found = [];
+  const labels = [];
   let free = -Infinity; // lowest free position for the next pipe's name, in pixels
   for (const line of [...lines].sort((a, b) => a.rate - b.rate)) {
     const rate = log(line.rate);
@@ -124,20 +124,20 @@ function ceilingNames(lines, points, [left, right], [low, high]) {
         width, angle, scale);
       if (!places.length) continue;
       const x = least(places, covers);
-      found.push({ ...label, x, y: x + rate, textangle: (-angle * 180) / Math.PI, xshift: -apart * sin, yshift: apart * cos });
+      labels.push({ ...label, x, y: x + rate, textangle: (-angle * 180) / Math.PI, xshift: -apart * sin, yshift: apart * cos });
     } else if (rate > low && rate < high) {
-      const same = found.find((other) => other.xanchor && Math.abs(other.y - rate) * tall < 2);
+      const same = labels.find((other) => other.xanchor && Math.abs(other.y - rate) * tall < 2);
       if (same) same.text = `${escapeHtml(line.name)}, ${same.text}`;
       else {
         const width = 0.6 * label.font.size * line.text.length, above = Math.max(0, free - rate * tall);
         const covers = (up) => coveredMarks(points, right * wide - width, rate * tall + up + 0.7 * fontSize(), width, 0, scale);
         const yshift = least([0, 0.3, 0.6, 0.9].map((up) => above + up * fontSize()), covers);
         free = rate * tall + yshift + 1.2 * label.font.size;
-        found.push({ ...label, x: right, y: rate, yshift, xanchor: "right", yanchor: "bottom" });
+        labels.push({ ...label, x: right, y: rate, yshift, xanchor: "right", yanchor: "bottom" });
       }
     }
   }
-  return found;
+  return labels;
 }
 
 function hover(point) {
@@ -245,9 +245,10 @@ function sort(header) {
   const order = header.getAttribute("aria-sort") === first ? second : first;
   const direction = order === "ascending" ? 1 : -1;
   rows.sort((a, b) => {
-    const [one, two] = [value(a), value(b)];
-    if (one === "" || two === "") return (one === "") - (two === ""); // unknown values last in both directions
-    return direction * (words ? one.localeCompare(two) : one - two);
+    const [valueA, valueB] = [value(a), value(b)];
+    // unknown values last in both directions
+    if (valueA === "" || valueB === "") return (valueA === "") - (valueB === "");
+    return direction * (words ? valueA.localeCompare(valueB) : valueA - valueB);
   });
   for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
   header.setAttribute("aria-sort", order);

@@ -48,8 +48,8 @@ def html(heading: str, sources: Sequence[str], panels: Sequence[Panel], warnings
     window = view(panels)
     at_dram = sorted((p for _, p in everything if p.level == "dram"), key=lambda p: -(p.share or 0))
     # for several devices, names of predicted points would cover the names of the ceilings that they are on
-    named = (False, True) if len(panels) == 1 else (False,)
-    longest = [p for which in named for p in [p for p in at_dram if p.predicted is which][:NAMED]]
+    named_kinds = (False, True) if len(panels) == 1 else (False,)
+    longest = [p for which in named_kinds for p in [p for p in at_dram if p.predicted is which][:NAMED]]
     short = names_of_points(longest, MAX_NAME)
     shown = {point: short[point.name] for point in longest}
     data = {
@@ -211,8 +211,8 @@ def _boxes(title: str, boxes: Sequence[tuple[str, object, str, str, bool]]) -> I
 
 def _tokens(index: int, point: Point) -> list[str]:
     """The tokens of the checkboxes that show a point."""
-    found = [("device", index), ("level", point.level), ("kind", _mark_kind(point)), ("work", point.category)]
-    return [_token(group, item) for group, item in (*found, *([("pipe", point.pipe)] if point.pipe else []))]
+    pairs = [("device", index), ("level", point.level), ("kind", _mark_kind(point)), ("work", point.category)]
+    return [_token(group, item) for group, item in (*pairs, *([("pipe", point.pipe)] if point.pipe else []))]
 
 
 def _token(group: str, item: object) -> str:
@@ -279,8 +279,8 @@ def _facts(device: str, point: Point) -> list[tuple[str, str]]:
 
 def _columns(points: Iterable[Point]) -> list[PointColumn]:
     """The columns for which at least one point has a value."""
-    found = list(points)
-    return [column for column in COLUMNS if any(getattr(p, column.field) is not None for p in found)]
+    all_points = list(points)
+    return [column for column in COLUMNS if any(getattr(p, column.field) is not None for p in all_points)]
 
 
 def _header(columns: Iterable[PointColumn], item: str, several: bool) -> str:

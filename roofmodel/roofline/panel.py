@@ -90,8 +90,8 @@ class Panel(NamedTuple):
     def levels(self) -> list[Level]:
         """DRAM, then the other memory levels that have points and a known bandwidth."""
         at = {"dram", *(p.level for p in self.drawn)}
-        known = [self.device.levels[name] for name in LEVELS if name in at and name in self.device.levels]
-        return [level for level in known if level.bandwidth]
+        known_levels = [self.device.levels[name] for name in LEVELS if name in at and name in self.device.levels]
+        return [level for level in known_levels if level.bandwidth]
 
 
 def provenance(panels: Iterable[Panel], sources: Iterable[str]) -> str:

@@ -11,17 +11,17 @@ from roofmodel.roofline.naming import anchor, auxiliary_role
 from roofmodel.roofline.points import Point
 
 
-def pipes_in_use(found: Sequence[Point], device: Device) -> list[Pipe]:
+def pipes_in_use(points: Sequence[Point], device: Device) -> list[Pipe]:
     """The pipes that points of single kernels used, by falling peak; all pipes of the device if no point has one.
 
     If FLOPs of tensor cores were not counted, the names of GEMM kernels show which pipe was used.
     """
-    drawn = [point for point in found if point.drawable]
+    drawn = [point for point in points if point.drawable]
     used = {device.pipes[point.pipe] for point in drawn if point.pipe} or set(device.pipes.values())
     uncounted = [point.name for point in drawn if point.incomplete]
     if uncounted:
-        named = {
+        format_names = {
             formats.format_in_name(name) or "fp16" for name in uncounted if anchor(name) and not auxiliary_role(name)
         } - {"fp32"}
-        used |= {device.matmul_pipe(name) for name in named or {"fp16"} if name in device.types}
+        used |= {device.matmul_pipe(name) for name in format_names or {"fp16"} if name in device.types}
     return sorted(used, key=lambda pipe: -pipe.peak)

@@ -159,7 +159,7 @@ def incomplete(flops: Flops, device: Device | None) -> bool:
 def points(groups: list[KernelGroup], device: Device) -> list[Point]:
     """One point per group and memory level; none for a group without time or bytes."""
     total_seconds = total(g.seconds for g in groups)
-    found = []
+    group_points = []
     for g in groups:
         flops, unpacked = flops_by_pipe(g.flops), _unpacked_flops(g.flops)
         for level in LEVELS:
@@ -169,7 +169,7 @@ def points(groups: list[KernelGroup], device: Device) -> list[Point]:
             point = _point(level, flops, size, g.seconds, device)
             lower_bound = incomplete(g.flops, device)
             unknown = lower_bound and g.category not in FEW_FLOPS
-            found.append(
+            group_points.append(
                 point._replace(
                     name=g.name,
                     category=g.category,
@@ -182,7 +182,7 @@ def points(groups: list[KernelGroup], device: Device) -> list[Point]:
                     flops_per_second_low=unpacked and unpacked / g.seconds,
                 )
             )
-    return found
+    return group_points
 
 
 def _unpacked_flops(flops: Flops) -> float | None:
@@ -233,7 +233,7 @@ def predicted_points(estimate: Estimate) -> list[Point]:
     """
     device, dtype = estimate.device, estimate.workload.dtype
     matmul, vector = device.matmul_pipe(dtype), device.vector_pipe(dtype)
-    found = []
+    operator_points = []
     for phase in estimate.phases:
         for placed in phase.placed:
             flops = {matmul.name: placed.cost.matmul_flops}
@@ -242,7 +242,7 @@ def predicted_points(estimate: Estimate) -> list[Point]:
             slowest = max(flops, key=lambda pipe: flops[pipe] / device.pipes[pipe].peak)
             if sum(flops.values()) > device.pipes[slowest].peak * placed.seconds:
                 flops = {slowest: flops[slowest]}
-            found.append(
+            operator_points.append(
                 _point("dram", flops, placed.cost.bytes, placed.seconds, device)._replace(
                     name=f"{placed.operator.stage or phase.step.phase}: {placed.operator.name}",
                     category=_operator_category(placed.operator),
@@ -252,4 +252,4 @@ def predicted_points(estimate: Estimate) -> list[Point]:
                     predicted=True,
                 )
             )
-    return found
+    return operator_points

@@ -81,12 +81,12 @@ class Arguments:
 
     def tensor(self, index: int) -> RecordedTensor:
         """A tensor. Raises NotCounted if it is missing."""
-        if (found := self.optional(index)) is None:
+        if (argument := self.optional(index)) is None:
             kind = self._entry(index)[1]
             if not self._inputs.types:
                 raise NotCounted("the types of its arguments are not recorded")
             raise NotCounted(f"complex numbers ({kind})" if "complex" in kind else f"argument {index} is no tensor")
-        return found
+        return argument
 
     def tensors(self, index: int) -> list[RecordedTensor]:
         """The tensors of a list. Raises NotCounted if their sizes or their element type are unknown."""

@@ -28,12 +28,12 @@ class ServingStep(NamedTuple):
 @cache
 def serving_step(label: str) -> ServingStep | None:
     """The step that an annotation states; None for other labels."""
-    if found := _VLLM.match(label):
-        prompts, tokens, decodes, _ = map(int, found.groups())
+    if match := _VLLM.match(label):
+        prompts, tokens, decodes, _ = map(int, match.groups())
         if prompts and decodes:
             return ServingStep(None, prompts + decodes)
         return ServingStep("prefill", prompts, tokens) if prompts else ServingStep("decode", decodes)
-    if found := _OTHERS.match(label):
-        phase = "decode" if found[1].lower() == "decode" else "prefill"
-        return ServingStep(phase, int(found[2]), int(found[3]) if found[3] and phase == "prefill" else None)
+    if match := _OTHERS.match(label):
+        phase = "decode" if match[1].lower() == "decode" else "prefill"
+        return ServingStep(phase, int(match[2]), int(match[3]) if match[3] and phase == "prefill" else None)
     return ServingStep(None, 0) if _OTHER_MODE.match(label) else None

@@ -68,8 +68,8 @@ def with_times(counted: Profile, timed: Profile) -> Profile:
 
 
 def _by_key(kernels: Iterable[Kernel], shapes: bool) -> dict[Key, list[Kernel]]:
-    found: dict[Key, list[Kernel]] = {}
+    by_key: dict[Key, list[Kernel]] = {}
     for kernel in kernels:
         name = base_name(kernel.name)
-        found.setdefault((name, kernel.grid, kernel.block) if shapes else (name,), []).append(kernel)
-    return found
+        by_key.setdefault((name, kernel.grid, kernel.block) if shapes else (name,), []).append(kernel)
+    return by_key

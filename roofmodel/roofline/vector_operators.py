@@ -116,14 +116,14 @@ def _foreach(name: str, args: Arguments) -> Work | None:
 
 
 def _tensor_lists(args: Arguments) -> list[list[RecordedTensor]]:
-    found = []
+    lists = []
     for index in range(len(args)):
         try:
-            found.append(args.tensors(index))
+            lists.append(args.tensors(index))
         except NotCounted as reason:
             if "element type" in str(reason):
                 raise
-    return found
+    return lists
 
 
 def _written(args: Arguments) -> Work:
@@ -172,8 +172,8 @@ def _over_input(flops: int, reads: int = 1) -> Callable[[Arguments], Work]:
 
     def count(args: Arguments) -> Work:
         first = args.tensor(0)
-        read = [each for i in range(len(args)) if (each := args.optional(i))][:reads]
-        size = sum(each.bytes for each in read) + first.elements * first.width
+        tensors = [each for i in range(len(args)) if (each := args.optional(i))][:reads]
+        size = sum(each.bytes for each in tensors) + first.elements * first.width
         return Work(0, int(flops) * first.elements, size, first.form)
 
     return count
@@ -184,8 +184,8 @@ def _norm(flops: int, parameters: tuple[int, ...]) -> Callable[[Arguments], Work
 
     def count(args: Arguments) -> Work:
         source = args.tensor(0)
-        read = source.bytes + sum(each.bytes for i in parameters if (each := args.optional(i)))
-        return Work(0, int(flops) * source.elements, read + source.elements * source.width, source.form)
+        read_bytes = source.bytes + sum(each.bytes for i in parameters if (each := args.optional(i)))
+        return Work(0, int(flops) * source.elements, read_bytes + source.elements * source.width, source.form)
 
     return count
 
@@ -195,8 +195,8 @@ def _norm_backward(flops: int, gradient: int, source: int, parameters: tuple[int
 
     def count(args: Arguments) -> Work:
         of_output, of_input = args.tensor(gradient), args.tensor(source)
-        read = [each.bytes for i in parameters if (each := args.optional(i))]
-        size = of_output.bytes + of_input.bytes + sum(read) + of_input.elements * of_input.width
+        parameter_bytes = [each.bytes for i in parameters if (each := args.optional(i))]
+        size = of_output.bytes + of_input.bytes + sum(parameter_bytes) + of_input.elements * of_input.width
         return Work(0, int(_BACKWARD * flops) * of_input.elements, size, of_input.form)
 
     return count
@@ -328,8 +328,8 @@ def _loss(args: Arguments) -> Work:
     source, target = args.tensor(0), args.tensor(1)
     rows = target.elements
     outputs = rows if args.value(3) == "0" else 1
-    read = rows * source.width + target.bytes + _selected_weights(args, 2, rows)
-    return Work(0, 0, read + outputs * source.width, source.form)
+    read_bytes = rows * source.width + target.bytes + _selected_weights(args, 2, rows)
+    return Work(0, 0, read_bytes + outputs * source.width, source.form)
 
 
 def _loss_backward(args: Arguments) -> Work:
@@ -340,8 +340,8 @@ def _loss_backward(args: Arguments) -> Work:
     gradient, source, target = args.tensor(0), args.tensor(1), args.tensor(2)
     rows = target.elements
     total = args.optional(6)
-    read = gradient.bytes + target.bytes + _selected_weights(args, 3, rows) + (total.bytes if total else 0)
-    return Work(0, 0, read + rows * source.width, source.form)
+    read_bytes = gradient.bytes + target.bytes + _selected_weights(args, 3, rows) + (total.bytes if total else 0)
+    return Work(0, 0, read_bytes + rows * source.width, source.form)
 
 
 def _selected_weights(args: Arguments, index: int, rows: int) -> int:

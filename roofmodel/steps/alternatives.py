@@ -58,11 +58,13 @@ def fitting_notes(
 
     micro_batch = _largest_micro_batch(work, float(needed.total), usable, partial(total, "micro_batch"))
     if micro_batch is None:
-        found = [first_that_fits(*candidates) for candidates in _candidates(arch, work, needed)]
+        alternatives = [first_that_fits(*candidates) for candidates in _candidates(arch, work, needed)]
     else:
-        found = [Option("micro_batch", micro_batch)]
-    if named := [option for option in found if option is not None]:
-        yield WarningNote(f"the workload does not fit on {device.id}; it fits with ", joined(" or with ", named))
+        alternatives = [Option("micro_batch", micro_batch)]
+    if named_options := [option for option in alternatives if option is not None]:
+        yield WarningNote(
+            f"the workload does not fit on {device.id}; it fits with ", joined(" or with ", named_options)
+        )
     else:
         yield WarningNote(
             f"the workload does not fit on {device.id}, nor with ", Option("tp"), " or ", Option("pp"),
@@ -106,9 +108,9 @@ def _candidates(arch: Architecture, work: Workload, needed: Memory) -> Iterator[
     yield "pp", [(n, pp / n) for n in (2**power for power in range(1, 7)) if pp < n <= MAX_GPUS]
     if "train" not in work.phases:
         bits = work.widths.weights.bits
-        kept = needed.total - needed.weights
+        unchanged = needed.total - needed.weights
         shares = {name: FORMATS[name].bits / bits for name in NARROWER if FORMATS[name].bits < bits}
-        yield "weights", [(name, (kept + share * needed.weights) / needed.total) for name, share in shares.items()]
+        yield "weights", [(name, (unchanged + share * needed.weights) / needed.total) for name, share in shares.items()]
 
 
 class PeakMemory:
@@ -132,5 +134,5 @@ class PeakMemory:
             traced = work._replace(parallel=work.parallel._replace(tp=trace.input("tp", 2)))
             formula = trace.cases(lambda: phases.peak_memory(self.arch, traced, walk=passes.CachedWalks()))
             self._by_tp[layout] = trace.evaluator(formula)
-        found: Memory = self._by_tp[layout]({"tp": work.parallel.tp})
-        return found.total
+        memory: Memory = self._by_tp[layout]({"tp": work.parallel.tp})
+        return memory.total

@@ -50,8 +50,8 @@ class MemoryFormula:
     def decode_operators(self, new_tokens: int) -> tuple[Operator, ...]:
         """The operators of the last decode of a generation of so many tokens after the first."""
         sizes = {**self.sizes, "new_tokens": new_tokens}
-        found = self._formula(phases.last_decode_step, sizes)
-        operators, numbers = found.operators(sizes)
+        formula = self._formula(phases.last_decode_step, sizes)
+        operators, numbers = formula.operators(sizes)
         return tuple(operator.with_numbers(values) for operator, values in zip(operators, numbers, strict=True))
 
     def _formula(self, which: _PassStep | None, sizes: Mapping[str, int]) -> _Formula:
@@ -69,7 +69,7 @@ class MemoryFormula:
         inputs: dict[str, Any] = {name: trace.input(name, MIN_TRACED_SIZES[name]) for name in self.sizes}
         work = self.work._replace(**{**inputs, **fixed})
 
-        def found() -> tuple[Memory, list[Operator], tuple[Any, ...]]:
+        def counted() -> tuple[Memory, list[Operator], tuple[Any, ...]]:
             if which is None:
                 return phases.peak_memory(self.arch, work, self.weights), [], ()
             step = which(work.steps()[0])
@@ -77,7 +77,7 @@ class MemoryFormula:
             needed = memory.pass_memory(passes.gpu_share(self.arch, step), step, operators, self.weights)
             return needed, [*operators], tuple(operator.numbers for operator in operators)
 
-        cases = trace.cases(found)
+        cases = trace.cases(counted)
         return _Formula(
             trace.evaluator(map_cases(cases, itemgetter(0))), trace.evaluator(map_cases(cases, itemgetter(slice(1, 3))))
         )
@@ -107,8 +107,8 @@ def largest_batch(formula: MemoryFormula, needed: Memory, capacity: Number, limi
     """
     if exceeds_at_any_size(needed, capacity):
         return 0
-    work, found = formula.work, _largest(formula, "batch", capacity, limit)
-    return found and found - found % batch_divisor(work.phases == ("train",), work.parallel, work.micro_batch)
+    work, batch = formula.work, _largest(formula, "batch", capacity, limit)
+    return batch and batch - batch % batch_divisor(work.phases == ("train",), work.parallel, work.micro_batch)
 
 
 def largest_context(formula: MemoryFormula, needed: Memory, capacity: Number, limit: int) -> int | None:

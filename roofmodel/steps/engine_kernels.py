@@ -19,15 +19,15 @@ def check_kernels(engine: Engine, devices: Iterable[Device]) -> None:
     """Raises EngineError, with file and line, for a kernel that neither these devices nor any known device has."""
     for kind, name in stated_kernels(engine):
         own = [kernel for device in devices for kernel in getattr(device.calibration, kind, ())]
-        if name.text() not in own and name.text() not in (known := _known_kernels()[kind]):
-            hint = choices(name.text(), dict.fromkeys([*own, *known]))
+        if name.text() not in own and name.text() not in (known_kernels := _known_kernels()[kind]):
+            hint = choices(name.text(), dict.fromkeys([*own, *known_kernels]))
             raise name.error(f"no device has parameters of the {kind} kernel {name.text()!r}{hint}")
 
 
 @cache
 def _known_kernels() -> dict[str, tuple[str, ...]]:
     """The kernels of all known devices by kind."""
-    calibrations = [found for name in library.names() if (found := Device.load(name).calibration)]
+    calibrations = [calibration for name in library.names() if (calibration := Device.load(name).calibration)]
     kinds = Calibration._fields[2:]  # without device and transferred
     return {kind: tuple(dict.fromkeys(k for each in calibrations for k in getattr(each, kind))) for kind in kinds}
 
@@ -38,7 +38,7 @@ def runs(engine: Engine, device: Device, option: str, stored: str, compute: str 
     A kernel of the kind that `option` chooses (`gemm`, `attention`) needs parameters for these formats that were fitted
     on a device of the same generation. Where no device of the generation has parameters, a pipe for the format decides.
     """
-    fitted = [one.calibration for one in (device, *_fitted(device.generation)) if one.calibration is not None]
+    fitted = [source.calibration for source in (device, *_fitted(device.generation)) if source.calibration is not None]
     if not fitted:
         return stored in device.types
     wanted = format_key(compute or "", stored)
@@ -57,4 +57,4 @@ def runs(engine: Engine, device: Device, option: str, stored: str, compute: str 
 def _fitted(generation: str | None) -> tuple[Device, ...]:
     """The devices of a generation that come with roofmodel and have fitted parameters of their own."""
     fitted = (name for name in library.names() if library.fitted_file(library.find(name)))
-    return tuple(one for one in map(Device.load, fitted) if generation and one.generation == generation)
+    return tuple(other for other in map(Device.load, fitted) if generation and other.generation == generation)

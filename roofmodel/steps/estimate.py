@@ -84,23 +84,23 @@ def estimate(arch: Architecture, device: Device, *, loader: Loader | None = None
     """
     work, notes = workload(arch, device, **options)
     check_kernels(work.engine, [device])
-    found = [slowest_stage(arch, device, step, work.engine) for step in work.steps()]
-    walk = passes.CachedWalks(_counted(found))
+    estimates = [slowest_stage(arch, device, step, work.engine) for step in work.steps()]
+    walk = passes.CachedWalks(_counted(estimates))
     first = phases.whole_model_step(work.steps()[0])
     all_operators = walk(arch, first._replace(parallel=ONE_GPU))
     formula = MemoryFormula(arch, work, phases.weight_bytes(arch, first, walk=walk))
     if work.phases == ("generate",):
-        found = [_with_decodes(arch, device, work, found[0], formula, walk)]
+        estimates = [_with_decodes(arch, device, work, estimates[0], formula, walk)]
     needed = phases.peak_memory(arch, work, formula.weights, walk=walk)
     usable = None if device.capacity is None or not work.weights_known else usable_memory(device, work)
-    pipeline, loader_notes = _with_loader(arch, device, found[0], loader) if loader else (None, ())
+    pipeline, loader_notes = _with_loader(arch, device, estimates[0], loader) if loader else (None, ())
     return Estimate(
         architecture=arch,
         device=device,
         workload=work,
         parameters=memory.parameters(arch, all_operators),
         active_parameters=memory.active_parameters(arch, all_operators),
-        phases=tuple(found),
+        phases=tuple(estimates),
         memory=needed,
         notes=(
             *arch.notes,
@@ -112,12 +112,12 @@ def estimate(arch: Architecture, device: Device, *, loader: Loader | None = None
             *routing_notes(arch, work.routing, work.parallel.ep),
             *(fitting_notes(arch, device, work, needed, options, walk) if work.weights_known else ()),
             *(memory_notes(device, work, needed.total) if work.weights_known else ()),
-            *kernel_notes(device, work, found),
-            *exchange_notes(found),
+            *kernel_notes(device, work, estimates),
+            *exchange_notes(estimates),
             *straggler_notes(device, work),
-            *utilization_notes(found),
-            *launch_notes(found),
-            *eager_notes(work, found),
+            *utilization_notes(estimates),
+            *launch_notes(estimates),
+            *eager_notes(work, estimates),
             *loader_notes,
         ),
         largest_batch=usable and largest_batch(formula, needed, usable, MAX_VALUE),
@@ -155,14 +155,14 @@ def _with_decodes(
             walk.add(step, formula.decode_operators(new_tokens))
             decodes.append(pass_time(arch, device, step, work.engine, walk(arch, step)))
         else:
-            one = slowest_stage(arch, device, step, work.engine)
-            decodes.append(StageTime(one.bound_seconds, one.expected))
+            slowest = slowest_stage(arch, device, step, work.engine)
+            decodes.append(StageTime(slowest.bound_seconds, slowest.expected))
     return phase._replace(uncached=without_cache(arch, device, phase.step), first_and_last=tuple(decodes))
 
 
-def _counted(found: Sequence[PhaseEstimate]) -> Iterator[tuple[Step, Sequence[Operator]]]:
+def _counted(estimates: Sequence[PhaseEstimate]) -> Iterator[tuple[Step, Sequence[Operator]]]:
     """The passes of the phases whose operators are those of the whole model, and these operators."""
-    for phase in found:
+    for phase in estimates:
         if phase.step.parallel.pp > 1:
             continue
         if phase.step.phase == "generate":

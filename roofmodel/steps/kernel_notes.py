@@ -32,19 +32,19 @@ CACHED = ("prefill_attention", "decode_attention", "encoder_attention", "latent_
 """The kinds whose stored format is that of the KV cache; of the others, it is that of the weights."""
 
 
-def kernel_notes(device: Device, work: Workload, found: Sequence[PhaseEstimate]) -> Iterator[AnswerNote]:
+def kernel_notes(device: Device, work: Workload, estimates: Sequence[PhaseEstimate]) -> Iterator[AnswerNote]:
     """The basis of expected times, and kernels with parameters of other formats or other kernels."""
     timing = Timing(device, work.engine)
-    yield from timing_notes(device, found)
-    yield from format_notes(timing, (each for phase in found for each in phase.operators), work.widths.compute)
-    yield from borrowed_notes(timing, found)
-    yield from choice_notes(timing, found)
-    yield from alignment_notes(timing, (each for phase in found for each in phase.operators))
+    yield from timing_notes(device, estimates)
+    yield from format_notes(timing, (each for phase in estimates for each in phase.operators), work.widths.compute)
+    yield from borrowed_notes(timing, estimates)
+    yield from choice_notes(timing, estimates)
+    yield from alignment_notes(timing, (each for phase in estimates for each in phase.operators))
 
 
-def timing_notes(device: Device, found: Sequence[PhaseEstimate]) -> Iterator[AnswerNote]:
+def timing_notes(device: Device, estimates: Sequence[PhaseEstimate]) -> Iterator[AnswerNote]:
     """The basis of expected times, or why there are none."""
-    operators = [placed for phase in found for placed in phase.placed]
+    operators = [placed for phase in estimates for placed in phase.placed]
     unknown = sorted({placed.operator.kind for placed in operators if placed.expected is None})
     if device.calibration is None:
         yield AnswerNote(f"{device.id} is not calibrated, so it has no expected times; see roof calibrate")
@@ -54,15 +54,15 @@ def timing_notes(device: Device, found: Sequence[PhaseEstimate]) -> Iterator[Ans
             f"there are no expected times: {device.id}'s file lacks {missing}, which the timing model needs"
         )
     elif unknown:
-        what = "expected times" if all(placed.expected is None for placed in operators) else "totals of expected times"
-        yield AnswerNote(f"there are no {what}: {device.id} is not calibrated for {', '.join(unknown)}")
-    elif waiting := [phase.step.phase for phase in found if phase.expected is None]:
+        times = "expected times" if all(placed.expected is None for placed in operators) else "totals of expected times"
+        yield AnswerNote(f"there are no {times}: {device.id} is not calibrated for {', '.join(unknown)}")
+    elif waiting := [phase.step.phase for phase in estimates if phase.expected is None]:
         yield AnswerNote(
             f"there is no expected time of {' and '.join(waiting)}: stages wait for transfers between stages, and "
             f"{device.id} is not calibrated for these"
         )
     else:
-        communicates = any(phase.step.parallel.gpus > 1 for phase in found)
+        communicates = any(phase.step.parallel.gpus > 1 for phase in estimates)
         for source_device, kinds in device.calibration.transferred.items():
             used = _kernel_kinds(operators, device.calibration)
             computing = [kind for kind in kinds if kind in used]
@@ -117,7 +117,7 @@ def alignment_notes(timing: Timing, operators: Iterable[Operator]) -> Iterator[A
         if load and load < LOADS[0]:
             names[operator.name] = load
     for load in sorted(set(names.values())):
-        of_load = [name for name, found in names.items() if found == load]
+        of_load = [name for name, own_load in names.items() if own_load == load]
         subject = (
             f"{first_names(of_load)} {'has' if len(of_load) == 1 else 'have'} rows that are not multiples of 16 bytes"
         )
@@ -138,7 +138,7 @@ def format_notes(timing: Timing, operators: Iterable[Operator], dtype: str) -> I
     `dtype` is the compute format of GEMMs. bf16 and fp16 have the same parameters.
     """
     device = timing.device
-    found: dict[tuple[str, str, bool], dict[str, None]] = {}
+    kinds_by_formats: dict[tuple[str, str, bool], dict[str, None]] = {}
     for operator in operators:
         if operator.collective is None:
             parameters = timing.parameters(timing.executed(operator), dtype)
@@ -150,8 +150,8 @@ def format_notes(timing: Timing, operators: Iterable[Operator], dtype: str) -> I
             half = "bf16" if "bf16" in (dtype, widths.dtype.name, widths.kv.name) else "fp16"
             own, other = (_format_text(kind, each, half) for each in (key, chosen.format_key))
             if own != other:
-                found.setdefault((own, other, _has_unscaled_fp4(kind, key)), {})[KERNEL_KINDS[kind]] = None
-    for (own, other, is_unscaled), kinds in found.items():
+                kinds_by_formats.setdefault((own, other, _has_unscaled_fp4(kind, key)), {})[KERNEL_KINDS[kind]] = None
+    for (own, other, is_unscaled), kinds in kinds_by_formats.items():
         *first, last = kinds
         names = f"{', '.join(first)} and {last}" if first else last
         note = (
@@ -164,15 +164,15 @@ def format_notes(timing: Timing, operators: Iterable[Operator], dtype: str) -> I
             yield AnswerNote(note)
 
 
-def borrowed_notes(timing: Timing, found: Sequence[PhaseEstimate]) -> Iterator[AnswerNote]:
+def borrowed_notes(timing: Timing, estimates: Sequence[PhaseEstimate]) -> Iterator[AnswerNote]:
     """The kinds of kernels of an engine that have no parameters, and the kernels whose parameters are used.
 
     Parameters for other formats have a note of their own.
     """
     engine, device = timing.engine, timing.device
     kinds: dict[str, dict[str, None]] = {}
-    for one in (placed for phase in found for placed in phase.placed):
-        by = one.run.formula
+    for placed in (placed for phase in estimates for placed in phase.placed):
+        by = placed.run.formula
         if by is not None and not by.is_substitute and timing.is_of_other_engine(by):
             kinds.setdefault(by.implementation, {})[KERNEL_KINDS[by.kind]] = None
     for implementation, names in kinds.items():
@@ -182,10 +182,10 @@ def borrowed_notes(timing: Timing, found: Sequence[PhaseEstimate]) -> Iterator[A
         )
 
 
-def choice_notes(timing: Timing, found: Sequence[PhaseEstimate]) -> Iterator[AnswerNote]:
+def choice_notes(timing: Timing, estimates: Sequence[PhaseEstimate]) -> Iterator[AnswerNote]:
     """The kernels that an option of the engine chose, where none of them has parameters."""
     engine, device = timing.engine, timing.device
-    formulas = [placed.run.formula for phase in found for placed in phase.placed if placed.run.formula is not None]
+    formulas = [placed.run.formula for phase in estimates for placed in phase.placed if placed.run.formula is not None]
     for key, value in engine.settings:
         used = {by.kind: by.implementation for by in formulas if by.kind in CHOICES.get(key, ())}
         chosen = [name for name in engine.names(*used) if is_chosen(name, value)]

@@ -100,8 +100,8 @@ def _image_notes(arch: Architecture, work: Workload) -> list[Text]:
         folds = any(isinstance(part, Norm) and part.kind == "batchnorm" for part in arch.body.stem)
         return [note] if folds and work.phases != ("train",) else []
     if arch.image not in (None, work.image):
-        made_for, given = (" × ".join(map(str, sides)) for sides in (arch.image, work.image))
-        return [f"position embeddings of {made_for} pixels are interpolated to {given}"]
+        made_for, size = (" × ".join(map(str, sides)) for sides in (arch.image, work.image))
+        return [f"position embeddings of {made_for} pixels are interpolated to {size}"]
     return []
 
 
@@ -124,23 +124,23 @@ def weight_format_notes(arch: Architecture, work: Workload, operators: Iterable[
     widths = work.widths
     if widths.weights.bits >= 16 or widths.weights == widths.dtype:
         return
-    named = dict(work.matrix_formats)
+    own_formats = dict(work.matrix_formats)
     names = dict.fromkeys(
         tensor.name
         for operator in operators
         for tensor in operator.parameters
-        if tensor.name.startswith("W_") or tensor.name in named
+        if tensor.name.startswith("W_") or tensor.name in own_formats
     )
     by_group: dict[str, set[str]] = {}
     for name in names:
         by_group.setdefault(group_of(name), set()).add(name)
-    own = {group: found & widths.unconverted for group, found in by_group.items()}
+    own = {group: members & widths.unconverted for group, members in by_group.items()}
     parts = [f"{'part of ' * (own[group] != by_group[group])}{group}" for group in own if own[group]]
-    tables = [text for table, text in TABLES.items() if table not in named]
+    tables = [text for table, text in TABLES.items() if table not in own_formats]
     listed = f"{', '.join([*parts, *tables, 'norms'])} and biases"
     is_of_checkpoint = arch.quantization is not None and work.weights == arch.quantization.weights
     formats = dict.fromkeys((str(work.weights), *(form for name, form in work.matrix_formats if name in names)))
-    kept = (
+    unconverted_text = (
         Message(f"stay {widths.dtype.name}, as in quantized checkpoints")
         if widths.dtype.bits >= 16
         else Message(
@@ -154,7 +154,7 @@ def weight_format_notes(arch: Architecture, work: Workload, operators: Iterable[
         if is_of_checkpoint
         else Option("weights", work.weights or work.dtype),
         f" applies to the weight matrices of the layers; {listed} ",
-        kept,
+        unconverted_text,
     )
     for form in dict.fromkeys(form for name, form in work.matrix_formats if name in names):
         stored = dict.fromkeys(group_of(name) for name, other in work.matrix_formats if other == form and name in names)
@@ -242,9 +242,11 @@ def gpus_per_node(device: Device) -> int:
     return device.network.beyond or DEFAULT_GPUS_PER_NODE if device.network else DEFAULT_GPUS_PER_NODE
 
 
-def exchange_notes(found: Sequence[PhaseEstimate]) -> Iterator[str]:
+def exchange_notes(estimates: Sequence[PhaseEstimate]) -> Iterator[str]:
     """The algorithm that the times of an all-to-all assume."""
-    if any(each.operator.collective and each.operator.collective.active for phase in found for each in phase.placed):
+    if any(
+        each.operator.collective and each.operator.collective.active for phase in estimates for each in phase.placed
+    ):
         yield (
             "all-to-all: a token is sent once to each GPU, and between nodes once to each node, that has any of its "
             "experts (as DeepEP does); engines that gather all tokens on all GPUs send more"
@@ -276,9 +278,9 @@ def straggler_note(gpus: int, which: str) -> AnswerNote:
     )
 
 
-def utilization_notes(found: Sequence[PhaseEstimate]) -> Iterator[str]:
+def utilization_notes(estimates: Sequence[PhaseEstimate]) -> Iterator[str]:
     """Phases whose MFU exceeds 100 % because it counts masked pairs (PaLM, arXiv 2204.02311, appendix B)."""
-    for phase in found:
+    for phase in estimates:
         used, (peak, _) = phase.expected, phase.ceilings
         if used and plain(phase.model_flops) > peak * plain(used.value):
             yield (
@@ -287,9 +289,9 @@ def utilization_notes(found: Sequence[PhaseEstimate]) -> Iterator[str]:
             )
 
 
-def eager_notes(work: Workload, found: Sequence[PhaseEstimate]) -> Iterator[AnswerNote]:
+def eager_notes(work: Workload, estimates: Sequence[PhaseEstimate]) -> Iterator[AnswerNote]:
     """With the default engine of decoders: the time of a decode in eager PyTorch, if its launches take longer."""
-    phase = found[-1]
+    phase = estimates[-1]
     if work.options.engine or phase.step.phase != "decode" or phase.expected is None:
         return
     launch = Engine.load("torch").launch_seconds or 0.0
@@ -300,9 +302,9 @@ def eager_notes(work: Workload, found: Sequence[PhaseEstimate]) -> Iterator[Answ
         )  # fmt: skip
 
 
-def launch_notes(found: Sequence[PhaseEstimate]) -> Iterator[Text]:
+def launch_notes(estimates: Sequence[PhaseEstimate]) -> Iterator[Text]:
     """Launch-bound phases; of generation the stage, if the other one is not launch-bound."""
-    for phase in found:
+    for phase in estimates:
         if not phase.launch_bound:
             continue
         of_stages = {stage: phase.of_stage(stage) for stage in phase.stages}

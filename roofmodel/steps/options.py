@@ -122,8 +122,8 @@ def options_in_effect(arch: Architecture, work: Workload) -> dict[str, Any]:
     inapplicable = {name for name, _ in _inapplicable_options(arch, work.phases)}
     inapplicable -= {"kv", "logits", "mla"}  # documents state these for every model
     return {
-        name: None if name in inapplicable else values[name] if name in values else getattr(work, name, given)
-        for name, given in work.options._asdict().items()
+        name: None if name in inapplicable else values[name] if name in values else getattr(work, name, option)
+        for name, option in work.options._asdict().items()
     }
 
 
@@ -170,8 +170,8 @@ def check_trains(engine: Engine) -> None:
 
 def _checked(options: Options) -> Options:
     """The options with text as values. Raises WorkloadError for an invalid value."""
-    given = {name: value for name, value in options._asdict().items() if (value, DEFAULTS[name]) != (None, None)}
-    options = options._replace(**{name: valid(name, value) for name, value in given.items()})
+    values = {name: value for name, value in options._asdict().items() if (value, DEFAULTS[name]) != (None, None)}
+    options = options._replace(**{name: valid(name, value) for name, value in values.items()})
     if FORMATS[options.activations or options.dtype].bits < FORMATS[options.dtype].bits:
         raise WorkloadError(
             Option("activations", options.activations),
@@ -405,10 +405,10 @@ def phases_of(arch: Architecture) -> tuple[Phase, ...]:
 
 
 def _phases(arch: Architecture, phase: str | None) -> tuple[Phase, ...]:
-    known = phases_of(arch)
+    known_phases = phases_of(arch)
     if phase is None:
         return ("prefill", "decode") if arch.causal else ("forward",)
-    if phase not in known:
+    if phase not in known_phases:
         if phase in get_args(Phase):
             raise WorkloadError(
                 Option("phase", phase),
@@ -417,7 +417,7 @@ def _phases(arch: Architecture, phase: str | None) -> tuple[Phase, ...]:
                 " or ",
                 Option("phase", "train"),
             )
-        raise WorkloadError(Option("phase"), f": unknown phase {shorten(phase)}{choices(str(phase), known)}")
+        raise WorkloadError(Option("phase"), f": unknown phase {shorten(phase)}{choices(str(phase), known_phases)}")
     return (phase,)
 
 

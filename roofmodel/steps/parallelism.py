@@ -78,8 +78,8 @@ def _ungrouped(arch: Architecture, tp: int, dp: int, ep: int) -> WorkloadError:
             Option("ep", ep), f" does not divide {' and '.join(uneven)}; ", _alternatives(arch, tp, dp, ep)
         )
     if ep > tp * dp:
-        given = Message(" (", *_size_options(tp=tp, dp=dp), f": {tp * dp})") if tp * dp > 1 else ""
-        return WorkloadError(Option("ep", ep), f" needs {ep} GPUs", given, "; ", _alternatives(arch, tp, dp, ep))
+        sizes = Message(" (", *_size_options(tp=tp, dp=dp), f": {tp * dp})") if tp * dp > 1 else ""
+        return WorkloadError(Option("ep", ep), f" needs {ep} GPUs", sizes, "; ", _alternatives(arch, tp, dp, ep))
     return WorkloadError(
         Option("ep", ep), " must divide ", Option("tp", tp), ", or be a multiple of it that divides the ",
         f"{tp * dp} GPUs of all replicas; ", _alternatives(arch, tp, dp, ep),
@@ -106,26 +106,26 @@ def _sequence_obstacle(arch: Architecture) -> str | None:
 
 
 def data_parallel(
-    is_training: bool, asked: DataParallel | None, engine: Engine, layout: Parallel
+    is_training: bool, choice: DataParallel | None, engine: Engine, layout: Parallel
 ) -> DataParallel | None:
     """How replicas train: as asked, else DistributedDataParallel, or as Megatron-LM; None for one replica alone.
 
     Raises WorkloadError for DataParallel with models or optimizer state that are sharded: it runs all replicas in one
     process.
     """
-    if not is_training or (asked is None and layout.dp == 1):
+    if not is_training or (choice is None and layout.dp == 1):
         return None
-    if asked == "dataparallel" and layout.tp * layout.pp > 1:
+    if choice == "dataparallel" and layout.tp * layout.pp > 1:
         raise WorkloadError(
-            Option("data_parallel", asked), " replicates a model that is on one GPU; try ",
+            Option("data_parallel", choice), " replicates a model that is on one GPU; try ",
             Message(Option("tp", 1), " ", Option("pp", 1)), " or ", Option("data_parallel", "ddp"),
         )  # fmt: skip
-    if asked == "dataparallel" and layout.zero:
+    if choice == "dataparallel" and layout.zero:
         raise WorkloadError(
-            Option("data_parallel", asked), " updates all weights on the first GPU; try ", Option("zero", 0), " or ",
+            Option("data_parallel", choice), " updates all weights on the first GPU; try ", Option("zero", 0), " or ",
             Option("data_parallel", "ddp"),
         )  # fmt: skip
-    return asked or ("sequential" if engine.extra_kernels == "megatron" else "ddp")
+    return choice or ("sequential" if engine.extra_kernels == "megatron" else "ddp")
 
 
 def interleaves(is_training: bool, layout: Parallel) -> bool:
@@ -185,10 +185,10 @@ def possible_tp(arch: Architecture, dp: int = 1, ep: int = 1) -> Iterator[int]:
 def tp_by_ep(arch: Architecture) -> dict[int, list[int]]:
     """The values of `tp` that shard the model evenly, by value of `ep`; `dp` then decides which are nested."""
     sizes = range(1, MAX_SUGGESTED_GPUS + 1)
-    found = {
+    tp_of_ep = {
         ep: [tp for tp in sizes if not any(obstacles(arch, tp, ep))] for ep in (sizes if has_experts(arch) else (1,))
     }
-    return {ep: tps for ep, tps in found.items() if tps}
+    return {ep: tps for ep, tps in tp_of_ep.items() if tps}
 
 
 def _alternatives(arch: Architecture, tp: int, dp: int, ep: int) -> Message:
@@ -196,7 +196,7 @@ def _alternatives(arch: Architecture, tp: int, dp: int, ep: int) -> Message:
     largest_ep = min(tp * dp, MAX_SUGGESTED_EXPERT_GPUS)
     over_replicas = [ep // tp] * (ep % tp == 0 and not any(obstacles(arch, tp, ep)))
     experts = [n for n in range(1, largest_ep + 1) if expert_groups_nest(tp, dp, n) and not any(obstacles(arch, tp, n))]
-    found = {"ep": experts, "tp": [*possible_tp(arch, dp, ep)]}
-    texts = [Message(Option(name, tuple(sizes))) for name, sizes in found.items() if sizes]
+    alternatives = {"ep": experts, "tp": [*possible_tp(arch, dp, ep)]}
+    texts = [Message(Option(name, tuple(sizes))) for name, sizes in alternatives.items() if sizes]
     texts += [Message(Option("dp", n), f" with a batch divisible by {n}") for n in over_replicas]
     return Message("try ", joined(" or ", texts or [Message(Option("tp", 1), " ", Option("ep", 1))]))

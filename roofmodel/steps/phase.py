@@ -185,8 +185,8 @@ class PhaseEstimate(NamedTuple):
         """
         if self.step.phase != "generate":
             return is_launch_bound(self.work_seconds, self.kernels * self.launch)
-        found = (self.of_stage(stage) for stage in self.stages)
-        return reduce(or_, (is_launch_bound(sum_of(each), launches(each) * self.launch) for each in found))
+        groups = (self.of_stage(stage) for stage in self.stages)
+        return reduce(or_, (is_launch_bound(sum_of(each), launches(each) * self.launch) for each in groups))
 
     @property
     def tokens(self) -> Number:
@@ -221,11 +221,13 @@ def phase_estimate(
     support the compute format.
     """
     dtype = step.widths.compute
-    found, eager = similar.share(step).operators_and_eager(step) if similar else phases.operators_and_eager(arch, step)
+    operators, eager = (
+        similar.share(step).operators_and_eager(step) if similar else phases.operators_and_eager(arch, step)
+    )
     flops = [(op.stage, whole(op.count * op.matmul_flops)) for op in eager]
     phase = PhaseEstimate(
         step,
-        tuple(Placed(op, similar.placement(op)) for op in found) if similar else placed(found, device, dtype),
+        tuple(Placed(op, similar.placement(op)) for op in operators) if similar else placed(operators, device, dtype),
         all_pairs_matmul_flops=sum(each for _, each in flops),
         model_flops=sum(each for stage, each in flops if stage != "recomputation"),
         ceilings=(device.matmul_pipe(dtype).peak, device.bandwidth),
@@ -254,9 +256,11 @@ def pass_time(
 def timed(phase: PhaseEstimate, timing: Timing, similar: SimilarSteps | None = None) -> PhaseEstimate:
     """The phase with expected times in an engine on a device."""
     dtype, engine = phase.step.widths.compute, timing.engine
-    placements = [one.placement for one in phase.placed]
+    placements = [operator.placement for operator in phase.placed]
     runs = timing.runs(phase.operators, placements, dtype, phase.code, similar.run if similar else None)
-    placed = [one._replace(expected=run.expected, run=run) for one, run in zip(phase.placed, runs, strict=True)]
+    placed = [
+        operator._replace(expected=run.expected, run=run) for operator, run in zip(phase.placed, runs, strict=True)
+    ]
     launch = NO_TIME if engine.launch is None else Expected(*engine.launch)
     if phase.step.parallel.wrapper == "dataparallel":  # one interpreter launches the kernels of all replicas
         launch = phase.step.parallel.dp * launch
@@ -285,8 +289,8 @@ def is_launch_bound(kernel_seconds: Expected | None, launch_seconds: Expected) -
 
 def _sum(times: Sequence[Expected | None]) -> Expected | None:
     """The sum of times; None where one is unknown."""
-    known = [time for time in times if time]
-    return reduce(add, known) if len(known) == len(times) else None
+    known_times = [time for time in times if time]
+    return reduce(add, known_times) if len(known_times) == len(times) else None
 
 
 def _longer(kernels: Expected | None, launches: Expected) -> Expected | None:
@@ -300,20 +304,20 @@ def totals(phase: PhaseEstimate) -> dict[str, Any]:
     masked pairs and exclude recomputation; hardware FLOPs are the executed ones. `mbu` is the same for memory
     bandwidth.
     """
-    found = totals_of(phase.placed) | {"bound_seconds": phase.bound_seconds}
+    values = totals_of(phase.placed) | {"bound_seconds": phase.bound_seconds}
     expected, (peak, bandwidth) = phase.expected, phase.ceilings
     exchanged, hidden, added = sum_of(phase.exchanges), phase.replicas.hidden, phase.replicas.added
     seconds, images = expected and plain(expected.value), phase.sequences
     return {
-        **found,
+        **values,
         **expected_totals(expected),
-        "bound_tokens_per_second": phase.tokens / found["bound_seconds"] if phase.has_tokens else None,
-        **({"bound_images_per_second": images / found["bound_seconds"]} if phase.is_vision else {}),
+        "bound_tokens_per_second": phase.tokens / values["bound_seconds"] if phase.has_tokens else None,
+        **({"bound_images_per_second": images / values["bound_seconds"]} if phase.is_vision else {}),
         "tokens_per_second": phase.tokens / seconds if expected and phase.has_tokens else None,
         **({"images_per_second": expected and images / seconds} if phase.is_vision else {}),
         "mfu": expected and plain(phase.model_flops) / seconds / peak,
-        "hfu": expected and plain(found["matmul_flops"]) / seconds / peak,
-        "mbu": expected and plain(found["bytes"]) / seconds / bandwidth,
+        "hfu": expected and plain(values["matmul_flops"]) / seconds / peak,
+        "mbu": expected and plain(values["bytes"]) / seconds / bandwidth,
         "communication_seconds": total_seconds(phase.exchanges),
         "expected_communication_seconds": exchanged and plain(exchanged.value),
         "communication_exposed_seconds": total_seconds(phase.exchanges) - phase.replicas.hidden_bound,

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 def slowest_stage(arch: Architecture, device: Device, step: Step, engine: Engine) -> PhaseEstimate:
     """A phase on a GPU of the slowest pipeline stage. Raises WorkloadError where the device lacks the format."""
-    found = estimates_by_stage(arch, device, step, engine)
-    return max(zip(busy_seconds(found), found, strict=True), key=itemgetter(0))[1]
+    estimates = estimates_by_stage(arch, device, step, engine)
+    return max(zip(busy_seconds(estimates), estimates, strict=True), key=itemgetter(0))[1]
 
 
 def estimates_by_stage(
@@ -49,10 +49,10 @@ def estimates_by_stage(
     `similar` are training steps with which it shares counts and times.
     """
     staged = distinct_stages(arch, step)
-    found = [phase_estimate(arch, device, one, engine, similar) for _, one in staged]
-    if len(found) == 1 and is_just(step.parallel.pp, 1):
-        return found
-    times = [dict(_microbatch_times(phase)) for phase in found]
+    estimates = [phase_estimate(arch, device, stage_step, engine, similar) for _, stage_step in staged]
+    if len(estimates) == 1 and is_just(step.parallel.pp, 1):
+        return estimates
+    times = [dict(_microbatch_times(phase)) for phase in estimates]
     latencies = {
         part: pipeline_latency([(count, stage[part]) for (count, _), stage in zip(staged, times, strict=True)])
         for part in times[0]
@@ -62,15 +62,15 @@ def estimates_by_stage(
             idle=_sum(idle_time(part, step, stage[part], latencies[part]) for part in stage),
             stage_times=tuple((part, stage[part], latencies[part]) for part in stage),
         )
-        for phase, stage in zip(found, times, strict=True)
+        for phase, stage in zip(estimates, times, strict=True)
     ]
 
 
-def busy_seconds(found: Sequence[PhaseEstimate]) -> list[Number]:
+def busy_seconds(estimates: Sequence[PhaseEstimate]) -> list[Number]:
     """Seconds that a GPU of each stage is busy: expected, or the bound of all stages where one has no expected time."""
-    expected = [phase.busy for phase in found]
-    known = [each.value for each in expected if each is not None]
-    return known if len(known) == len(found) else [total_seconds(phase.placed) for phase in found]
+    expected = [phase.busy for phase in estimates]
+    known_times = [each.value for each in expected if each is not None]
+    return known_times if len(known_times) == len(estimates) else [total_seconds(phase.placed) for phase in estimates]
 
 
 def without_cache(arch: Architecture, device: Device, step: Step) -> Uncached:
@@ -105,8 +105,8 @@ def pipeline_latency(times: Sequence[tuple[int, StageTime]]) -> StageTime:
 
 def _sum(times: Iterator[StageTime]) -> StageTime:
     bound, expected = zip(*times, strict=True)
-    known = [each for each in expected if each is not None]
-    return StageTime(sum(bound), sum(known[1:], known[0]) if len(known) == len(expected) else None)
+    known_times = [each for each in expected if each is not None]
+    return StageTime(sum(bound), sum(known_times[1:], known_times[0]) if len(known_times) == len(expected) else None)
 
 
 def idle_time(part: str, step: Step, stage: StageTime, latency: StageTime) -> StageTime:
@@ -117,5 +117,5 @@ def idle_time(part: str, step: Step, stage: StageTime, latency: StageTime) -> St
             return maximum(latency_seconds - step.microbatches * own_seconds, 0.0)
         return (latency_seconds - own_seconds) / step.parallel.vpp
 
-    known = stage.expected and latency.expected and Expected(*map(waiting_time, stage.expected, latency.expected))
-    return StageTime(waiting_time(stage.bound, latency.bound), known)
+    idle = stage.expected and latency.expected and Expected(*map(waiting_time, stage.expected, latency.expected))
+    return StageTime(waiting_time(stage.bound, latency.bound), idle)

@@ -65,8 +65,8 @@ class ReplicaTimes(NamedTuple):
     def added(self) -> Expected | None:
         """All seconds that are added to those of the kernels."""
         parts = (self.copies, self.contention, self.waiting)
-        known = [each for each in parts if each is not None]
-        return sum(known, NO_TIME) if len(known) == len(parts) else None
+        known_parts = [each for each in parts if each is not None]
+        return sum(known_parts, NO_TIME) if len(known_parts) == len(parts) else None
 
 
 def placed(operators: Iterable[Operator], device: Device, dtype: str) -> tuple[Placed, ...]:

@@ -68,24 +68,28 @@ def with_replicas(
     wrapper, device = step.parallel.wrapper, timing.device
     if wrapper in (None, "sequential"):
         return [*placed], ReplicaTimes()
-    work = sum_of(one for one in placed if not (_is_exchange(one) or _gathers_weights(one)))
+    work = sum_of(entry for entry in placed if not (_is_exchange(entry) or _gathers_weights(entry)))
     waiting = work and slowest_of(int(step.parallel.dp)) * work
     gradients = _gradients(placed, step)
     if wrapper == "dataparallel":
-        timed = {one.operator.name: _chunked_exchange_seconds(one, step, timing) for one in placed if _is_exchange(one)}
+        timed = {
+            entry.operator.name: _chunked_exchange_seconds(entry, step, timing)
+            for entry in placed
+            if _is_exchange(entry)
+        }
         return _replaced(placed, timed), ReplicaTimes(_gathered(placed, gradients, step, device), NO_TIME, waiting)
     copies = _bucketed(gradients, buffers, step, device)
     return _overlapped(placed, step, timing, ReplicaTimes(copies, NO_TIME, waiting))
 
 
-def _is_exchange(one: Placed) -> bool:
+def _is_exchange(placed: Placed) -> bool:
     """Whether the operator exchanges gradients between replicas."""
-    return one.operator.name.startswith("gradients.")
+    return placed.operator.name.startswith("gradients.")
 
 
-def _gathers_weights(one: Placed) -> bool:
+def _gathers_weights(placed: Placed) -> bool:
     """Whether the operator gathers the weights that other replicas updated."""
-    return one.operator.name.startswith("weights.")
+    return placed.operator.name.startswith("weights.")
 
 
 class _Gradients(NamedTuple):
@@ -96,9 +100,9 @@ class _Gradients(NamedTuple):
 
 
 def _gradients(placed: Sequence[Placed], step: Step) -> _Gradients:
-    parameters = next(one.operator.sizes["W"] for one in placed if one.operator.stage == "optimizer")
+    parameters = next(entry.operator.sizes["W"] for entry in placed if entry.operator.stage == "optimizer")
     tensors = sum(
-        len(one.operator.parameters) * one.operator.count for one in placed if one.operator.stage == "forward"
+        len(entry.operator.parameters) * entry.operator.count for entry in placed if entry.operator.stage == "forward"
     )
     return _Gradients(int(tensors / step.microbatches), float(step.widths.weights.bytes(parameters)))
 
@@ -137,14 +141,19 @@ def _overlapped(
     placed: Sequence[Placed], step: Step, timing: Timing, times: ReplicaTimes
 ) -> tuple[list[Placed], ReplicaTimes]:
     """The operators and `times` with the exchange during the backward pass of the last microbatch."""
-    exchanged = [one for one in placed if _is_exchange(one)]
-    backward = [one for one in placed if not _is_exchange(one) and one.operator.stage in ("backward", "recomputation")]
+    exchanged = [entry for entry in placed if _is_exchange(entry)]
+    backward = [
+        entry for entry in placed if not _is_exchange(entry) and entry.operator.stage in ("backward", "recomputation")
+    ]
     share = 1 / step.microbatches
-    whole, bound = sum_of(backward), share * sum(one.seconds for one in backward)
+    last_pass, bound = sum_of(backward), share * sum(entry.seconds for entry in backward)
     hidden_bound: Number = 0.0
-    for one in exchanged:
-        hidden_bound = hidden_bound + minimum(one.seconds, maximum(bound - hidden_bound, 0.0))
-    overlaps = {one.operator.name: whole and _overlap(one, share * whole, step, timing) for one in exchanged}
+    for exchange in exchanged:
+        hidden_bound = hidden_bound + minimum(exchange.seconds, maximum(bound - hidden_bound, 0.0))
+    overlaps = {
+        exchange.operator.name: last_pass and _overlap(exchange, share * last_pass, step, timing)
+        for exchange in exchanged
+    }
     timed, hidden, contention = {}, NO_TIME, NO_TIME
     for name, overlap in overlaps.items():
         if overlap is None:
@@ -154,12 +163,12 @@ def _overlapped(
     return _replaced(placed, timed), times._replace(contention=contention, hidden=hidden, hidden_bound=hidden_bound)
 
 
-def _overlap(one: Placed, last_pass: Expected, step: Step, timing: Timing) -> _Overlap | None:
+def _overlap(placed: Placed, last_pass: Expected, step: Step, timing: Timing) -> _Overlap | None:
     """An exchange whose buckets start as their gradients become known in the last backward pass; None if unknown."""
-    op, device = one.operator, timing.device
+    op, device = placed.operator, timing.device
     bucket_sizes = buckets(float(op.widths.weights.bytes(op.sizes["W"])))
     first, full, last = (
-        _exchange_seconds(one, size / bucket_sizes.total, step, timing)
+        _exchange_seconds(placed, size / bucket_sizes.total, step, timing)
         for size in (bucket_sizes.first, BUCKET_BYTES, bucket_sizes.last)
     )
     if first is None or full is None or last is None:
@@ -180,26 +189,30 @@ def _overlap(one: Placed, last_pass: Expected, step: Step, timing: Timing) -> _O
 
 def _replaced(placed: Sequence[Placed], timed: Mapping[str, Expected | None]) -> list[Placed]:
     """The operators with these expected times, by name."""
-    return [one._replace(expected=timed[one.operator.name]) if one.operator.name in timed else one for one in placed]
+    return [
+        entry._replace(expected=timed[entry.operator.name]) if entry.operator.name in timed else entry
+        for entry in placed
+    ]
 
 
-def _exchange_seconds(one: Placed, share: float, step: Step, timing: Timing) -> Expected | None:
+def _exchange_seconds(placed: Placed, share: float, step: Step, timing: Timing) -> Expected | None:
     """The expected time of an exchange of a share of the bytes."""
-    sizes = {axis: size * share for axis, size in one.operator.sizes.items()}
-    operator, dtype = replace(one.operator, sizes=sizes), step.widths.compute
+    sizes = {axis: size * share for axis, size in placed.operator.sizes.items()}
+    operator, dtype = replace(placed.operator, sizes=sizes), step.widths.compute
     bound = place(operator.cost, timing.device, operator.compute_dtype(dtype), operator.collective)
     return timing.expect(operator, bound, dtype).expected
 
 
-def _chunked_exchange_seconds(one: Placed, step: Step, timing: Timing) -> Expected | None:
+def _chunked_exchange_seconds(placed: Placed, step: Step, timing: Timing) -> Expected | None:
     """The broadcast of the weights and the reduction of the gradients in chunks.
 
     Together they send n / (n - 1) times the bytes of a ring all-reduce.
     """
-    assert one.operator.collective is not None
-    gpus, size = one.operator.collective.gpus, float(one.operator.widths.weights.bytes(one.operator.sizes["W"]))
+    assert placed.operator.collective is not None
+    gpus = placed.operator.collective.gpus
+    size = float(placed.operator.widths.weights.bytes(placed.operator.sizes["W"]))
     count = max(1.0, size / CHUNK_BYTES)
-    each = _exchange_seconds(one, 1 / count, step, timing)
+    each = _exchange_seconds(placed, 1 / count, step, timing)
     return each and (count * gpus / (gpus - 1)) * each
 
 
@@ -207,13 +220,15 @@ def _copies(kernels: Number, size: float, step: Step, device: Device) -> Expecte
     """The expected time of copies of `size` bytes in all, by this many kernels."""
     if kernels == 0:
         return NO_TIME
-    one = expect_elementwise(2 * size / kernels, device, step.widths.compute)
-    return one and kernels * one
+    copy = expect_elementwise(2 * size / kernels, device, step.widths.compute)
+    return copy and kernels * copy
 
 
 def _gather_seconds(placed: Sequence[Placed], step: Step, device: Device) -> Number:
     """Seconds in which the first GPU receives the outputs of the other replicas, and sends their gradients."""
-    forward = [one.operator for one in placed if one.operator.stage == "forward" and one.operator.group == "head"]
+    forward = [
+        entry.operator for entry in placed if entry.operator.stage == "forward" and entry.operator.group == "head"
+    ]
     if not forward or not device.link:
         return 0.0
     outputs = forward[-1].reads[0] if forward[-1].name == "head.loss" else forward[-1].writes[0]

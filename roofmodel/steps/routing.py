@@ -23,15 +23,15 @@ SUM_TOLERANCE = 1e-6  # probabilities whose sum differs from 1 by less need no r
 EXAMPLE = "a file has one probability or count per expert, such as 5,3,1,1"
 
 
-def read_routing(given: object) -> Routing:
+def read_routing(option: object) -> Routing:
     """The routing that an option describes. Raises WorkloadError for an unknown name and for an invalid file."""
-    if isinstance(given, Routing):
-        return given
-    if isinstance(given, str) and given in MODES:
-        return Routing(given)
-    if not isinstance(given, str | os.PathLike):
-        raise WorkloadError(Option("routing"), f" is {shorten(given)}; give {', '.join(MODES)} or a file")
-    name = os.fspath(given)
+    if isinstance(option, Routing):
+        return option
+    if isinstance(option, str) and option in MODES:
+        return Routing(option)
+    if not isinstance(option, str | os.PathLike):
+        raise WorkloadError(Option("routing"), f" is {shorten(option)}; give {', '.join(MODES)} or a file")
+    name = os.fspath(option)
     path = expand(name)
     where = printable(os.path.join(os.curdir, name) if name in MODES else name)  # Path("same") is a file
     if not os.path.isfile(path):  # Path.is_file raises OSError for a long name
@@ -81,29 +81,31 @@ def _numbers(where: str, text: str) -> list[float]:
 
 def _json_numbers(where: str, text: str) -> list[float]:
     try:
-        found = json.loads(text)
+        numbers = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise _bad_file(where, f"invalid JSON: {error}") from None
-    if isinstance(found, dict):
-        return _by_expert(where, [(f"key {shorten(key)}", key, value) for key, value in found.items()])
-    return [_number(where, f"value {at}", value) for at, value in enumerate(found, 1)]
+    if isinstance(numbers, dict):
+        return _by_expert(where, [(f"key {shorten(key)}", key, value) for key, value in numbers.items()])
+    return [_number(where, f"value {at}", value) for at, value in enumerate(numbers, 1)]
 
 
 def _by_expert(where: str, rows: list[tuple[str, Any, Any]]) -> list[float]:
     """The numbers in the order of the experts, which are counted from 0 or from 1."""
-    found: dict[int, float] = {}
+    shares: dict[int, float] = {}
     for place, expert, value in rows:
-        if not str(expert).isdecimal() or int(expert) > MAX_EXPERTS or int(expert) in found:
-            known = (
-                "occurs twice" if str(expert).isdecimal() and int(expert) in found else "is not the number of an expert"
+        if not str(expert).isdecimal() or int(expert) > MAX_EXPERTS or int(expert) in shares:
+            problem = (
+                "occurs twice"
+                if str(expert).isdecimal() and int(expert) in shares
+                else "is not the number of an expert"
             )
-            raise _bad_file(where, f"{place}: {shorten(expert)} {known}")
-        found[int(expert)] = _number(where, place, value)
-    first = min(found, default=0)
-    missing = [expert for expert in range(first, first + len(found)) if expert not in found]
+            raise _bad_file(where, f"{place}: {shorten(expert)} {problem}")
+        shares[int(expert)] = _number(where, place, value)
+    first = min(shares, default=0)
+    missing = [expert for expert in range(first, first + len(shares)) if expert not in shares]
     if first > 1 or missing:
         raise _bad_file(where, f"expert {missing[0] if missing and first <= 1 else 0} is missing")
-    return [found[expert] for expert in sorted(found)]
+    return [shares[expert] for expert in sorted(shares)]
 
 
 def _is_number(cell: object) -> bool:

@@ -32,7 +32,7 @@ class SimilarSteps:
     def __init__(self, arch: Architecture, device: Device, step: Step, engine: Engine) -> None:
         self._arch, self._device, self._dtype = arch, device, step.widths.compute
         self._timing = Timing(device, engine)
-        self._whole = passes.one_pass(arch, step._replace(parallel=step.parallel._replace(pp=1, vpp=1, stage=0)))
+        self._operators = passes.one_pass(arch, step._replace(parallel=step.parallel._replace(pp=1, vpp=1, stage=0)))
         self._shares: dict[tuple[Any, ...], TrainingShare] = {}
         self._placements: dict[tuple[Any, ...], Placement] = {}
         self._times: dict[tuple[Any, ...], Run] = {}
@@ -42,12 +42,12 @@ class SimilarSteps:
         parallel = step.parallel
         key = (parallel.pp, parallel.vpp, parallel.stage, parallel.dp)
         if key not in self._shares:
-            self._shares[key] = TrainingShare(self._arch, step, whole=self._whole)
+            self._shares[key] = TrainingShare(self._arch, step, model_operators=self._operators)
         return self._shares[key]
 
     def memory(self, step: Step) -> Memory:
         """Peak bytes per GPU, in the pipeline stage that needs most."""
-        first, *others = (self.share(one).memory(one) for _, one in phases.distinct_stages(self._arch, step))
+        first, *others = (self.share(stage).memory(stage) for _, stage in phases.distinct_stages(self._arch, step))
         for other in others:
             first = first.larger(other)
         return first

@@ -55,7 +55,7 @@ def generation_totals(phase: PhaseEstimate) -> dict[str, Any]:
     A user sees one token per TPOT. The end-to-end latency of a request is the time of its prefill and all its decodes.
     Tokens/s per GPU: the tokens of the decodes, without the first one, which the prefill gives, divided by this time.
     """
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     expected, tpot, gpus = phase.expected, latencies(phase)["tpot"], phase.step.parallel.gpus
     tpot_seconds = tpot.expected and plain(tpot.expected.value)
     kinds: tuple[tuple[str, Any, Any], ...] = (
@@ -63,13 +63,13 @@ def generation_totals(phase: PhaseEstimate) -> dict[str, Any]:
         ("", expected and plain(expected.value), tpot_seconds),
     )
     for kind, seconds, per_token in kinds:
-        found[f"{kind}e2e_seconds"] = seconds
-        found[f"{kind}tokens_per_second_per_gpu"] = None if seconds is None else phase.tokens / seconds / gpus
-        found[f"{kind}tokens_per_second_per_user"] = None if per_token is None else 1 / per_token
+        values[f"{kind}e2e_seconds"] = seconds
+        values[f"{kind}tokens_per_second_per_gpu"] = None if seconds is None else phase.tokens / seconds / gpus
+        values[f"{kind}tokens_per_second_per_user"] = None if per_token is None else 1 / per_token
     for name, step in zip(("first", "last"), phase.first_and_last, strict=False):
-        found[f"tpot_{name}_seconds"] = step.expected and plain(step.expected.value)
-        found[f"bound_tpot_{name}_seconds"] = step.bound
-    return found
+        values[f"tpot_{name}_seconds"] = step.expected and plain(step.expected.value)
+        values[f"bound_tpot_{name}_seconds"] = step.bound
+    return values
 
 
 def phase_totals(phase: PhaseEstimate) -> dict[str, Any]:
@@ -83,30 +83,30 @@ def latency_totals(phase: PhaseEstimate) -> dict[str, Any]:
     A prefill alone has a TTFT, a decode alone a TPOT; tokens/s per GPU exist in every phase with tokens. Missing keys
     do not apply. The sizes may be arrays.
     """
-    name, gpus, found = phase.step.phase, phase.step.parallel.gpus, dict[str, Any]()
+    name, gpus, values = phase.step.phase, phase.step.parallel.gpus, dict[str, Any]()
     if name == "generate":
         for latency, time in latencies(phase).items():
-            found[f"{latency}_seconds"] = time.expected and plain(time.expected.value)
-            found[f"bound_{latency}_seconds"] = time.bound
-        return found | generation_totals(phase)
+            values[f"{latency}_seconds"] = time.expected and plain(time.expected.value)
+            values[f"bound_{latency}_seconds"] = time.bound
+        return values | generation_totals(phase)
     for kind, seconds in (("bound_", phase.bound_seconds), ("", phase.expected and plain(phase.expected.value))):
         if phase.has_tokens:
-            found[f"{kind}tokens_per_second_per_gpu"] = None if seconds is None else phase.tokens / seconds / gpus
+            values[f"{kind}tokens_per_second_per_gpu"] = None if seconds is None else phase.tokens / seconds / gpus
         if name == "prefill":
-            found[f"{kind}ttft_seconds"] = seconds
+            values[f"{kind}ttft_seconds"] = seconds
         elif name == "decode":
-            found[f"{kind}tpot_seconds"] = seconds
-            found[f"{kind}tokens_per_second_per_user"] = None if seconds is None else 1 / seconds
-    return found
+            values[f"{kind}tpot_seconds"] = seconds
+            values[f"{kind}tokens_per_second_per_user"] = None if seconds is None else 1 / seconds
+    return values
 
 
 def stage_totals(phase: PhaseEstimate) -> dict[str, dict[str, Any]]:
     """Totals by stage, with JSON keys as in a phase's totals; empty for a phase without stages."""
-    found = {}
+    values = {}
     for stage in phase.stages:
         placed, time = phase.of_stage(stage), stage_time(phase, stage)
         kernels = sum_of(placed)
-        found[stage] = {
+        values[stage] = {
             **totals_of(placed),
             "bound_seconds": time.bound,
             **expected_totals(time.expected),
@@ -114,4 +114,4 @@ def stage_totals(phase: PhaseEstimate) -> dict[str, dict[str, Any]]:
             "host_bound": kernels
             and (is_launch_bound(kernels, launches(placed) * phase.launch) or phase.waits_for_host(stage, kernels)),
         }
-    return found
+    return values

@@ -42,11 +42,11 @@ def describe_workload(estimate: Estimate) -> str:
     parts = [work.dtype]
     layered = isinstance(estimate.architecture.body, Stack)
     scans = layered and not any(isinstance(p, Attention | LatentAttention) for p in estimate.architecture.stack.parts)
-    stated = estimate.architecture.quantization
+    quantization = estimate.architecture.quantization
     further = [form for _, form in work.matrix_formats]
     formats = (
-        ("weights", work.weights, stated and stated.weights),
-        ("state" if scans else "KV cache", work.kv, stated and stated.kv),
+        ("weights", work.weights, quantization and quantization.weights),
+        ("state" if scans else "KV cache", work.kv, quantization and quantization.kv),
         ("activations", work.activations, None),
     )
     parts += [
@@ -92,8 +92,8 @@ def describe_usable_memory(estimate: Estimate) -> str:
     """`72 GiB (0.9 of 80 GiB)`, or `80 GiB` if the workload may use all of it; the device must state its memory."""
     assert estimate.usable_memory is not None
     assert estimate.device.capacity is not None
-    whole, share = units.binary(estimate.device.capacity), estimate.workload.options.memory_utilization
-    return whole if share == 1 else f"{units.binary(estimate.usable_memory)} ({share:g} of {whole})"
+    capacity, share = units.binary(estimate.device.capacity), estimate.workload.options.memory_utilization
+    return capacity if share == 1 else f"{units.binary(estimate.usable_memory)} ({share:g} of {capacity})"
 
 
 def without_unit_of(other: str, quantity: str) -> str:

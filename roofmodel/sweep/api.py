@@ -82,11 +82,11 @@ def sweep(
 
         runs = None if measured is None else partial(read_runs, arguments.path("measured", measured))
         counts = DEFAULT_GPUS if gpus is None else gpus
-        found = scaling_sweep(
+        evaluated_sweep = scaling_sweep(
             architectures, devices, scaling, counts, share, runs, price=price, progress=progress, **options
         )
-        return SweepReport(selected(found, *selection))
+        return SweepReport(selected(evaluated_sweep, *selection))
     columns = [each.column for each in (*selection[0], selection[1]) if each]
     check_unscaled(gpus=gpus, share=share, measured=measured, columns=columns)
-    found = study(architectures, devices, price=price, cluster=cluster, progress=progress, **options)
-    return SweepReport(selected(found, *selection))
+    evaluated_sweep = study(architectures, devices, price=price, cluster=cluster, progress=progress, **options)
+    return SweepReport(selected(evaluated_sweep, *selection))

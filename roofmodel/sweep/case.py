@@ -113,9 +113,9 @@ def evaluate(case: GridCase) -> Columns:
     for name in parts[0][1]:
         values = [part[name] for _, part in parts]
         if any(value is not None for value in values):
-            known = [float("nan") if value is None else value for value in values]
-            column = numpy.empty(case.shape, numpy.result_type(*known))
-            for (place, _), value in zip(parts, known, strict=True):
+            figures = [float("nan") if value is None else value for value in values]
+            column = numpy.empty(case.shape, numpy.result_type(*figures))
+            for (place, _), value in zip(parts, figures, strict=True):
                 column[numpy.ix_(*place) if len(parts) > 1 else ...] = value
             table[name] = column.ravel() if column.dtype != object else _without_fractions(column.ravel())
     return _with_derived_columns(case, table)
@@ -167,30 +167,33 @@ def _part(case: GridCase, places: Sequence[Sequence[int]]) -> dict[str, Any]:
     work = work._replace(**numbers)
     (step,) = work.steps()
     staged = estimates_by_stage(arch, device, step, work.engine)
-    found = slowest_totals(staged)
+    slowest = slowest_totals(staged)
     peak = phases.phase_memory(arch, step, case.weights, [phase.operators for phase in staged])
-    known = work.weights_known
+    knows_weights = work.weights_known
     return {
         "batch": step.parallel.dp * step.microbatches * step.batch,
         "seq": work.seq if not is_just(step.tokens, 0) else None,
         "decoder_seq": work.decoder_seq,
         "context": step.context,
-        **found,
-        **{f"memory_{role}": getattr(peak, role) if known or role not in NEED_WEIGHTS else None for role in ROLES},
-        **({} if known else {"weight_bytes": None}),
-        "fits": None if device.capacity is None or not known else peak.total <= usable_memory(device, work),
+        **slowest,
+        **{
+            f"memory_{role}": getattr(peak, role) if knows_weights or role not in NEED_WEIGHTS else None
+            for role in ROLES
+        },
+        **({} if knows_weights else {"weight_bytes": None}),
+        "fits": None if device.capacity is None or not knows_weights else peak.total <= usable_memory(device, work),
         "note": 1 * exceeds_positions(arch, work),  # index in POINT_NOTES
     }
 
 
 def slowest_totals(staged: Sequence[PhaseEstimate]) -> dict[str, Any]:
     """The totals on the slowest pipeline stage, point by point."""
-    (longest, *others), found = busy_seconds(staged), _totals(staged[0])
+    (longest, *others), slowest = busy_seconds(staged), _totals(staged[0])
     for phase, seconds in zip(staged[1:], others, strict=True):
         is_slower, totals = seconds > longest, _totals(phase)
-        found = {name: _slower_value(is_slower, totals[name], old) for name, old in found.items()}
+        slowest = {name: _slower_value(is_slower, totals[name], old) for name, old in slowest.items()}
         longest = maximum(longest, seconds)
-    return found
+    return slowest
 
 
 def _slower_value(is_slower: Any, totals: Any, old: Any) -> Any:
@@ -203,11 +206,11 @@ def _slower_value(is_slower: Any, totals: Any, old: Any) -> Any:
 def _totals(phase: PhaseEstimate) -> dict[str, Any]:
     """A phase's totals, and the part of its bound that each ceiling limits."""
     shares = {"memory": phase.memory_seconds, "link": phase.link_seconds, "bubble": phase.idle.bound}
-    found = totals(phase)
+    phase_totals = totals(phase)
     return {
-        **found,
+        **phase_totals,
         **latency_totals(phase),
-        **{f"{name}_share": seconds / found["bound_seconds"] for name, seconds in shares.items()},
+        **{f"{name}_share": seconds / phase_totals["bound_seconds"] for name, seconds in shares.items()},
     }
 
 

@@ -67,9 +67,9 @@ class Order(NamedTuple):
     text: str
 
 
-def conditions(given: Iterable[str]) -> tuple[RowCondition, ...]:
+def conditions(texts: Iterable[str]) -> tuple[RowCondition, ...]:
     """The conditions in `tpot<20ms` and similar texts. Raises WorkloadError, which quotes the invalid part."""
-    return tuple(_condition(text) for text in given)
+    return tuple(_condition(text) for text in texts)
 
 
 def _condition(text: str) -> RowCondition:

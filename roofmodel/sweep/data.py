@@ -18,9 +18,9 @@ def frame(sweep: Sweep, columns: Iterable[str] | None = None) -> pandas.DataFram
     import pandas
 
     columns = list(sweep.columns if columns is None else columns)
-    kept = [[full_column(block, name) for name in columns] for block in sweep.blocks()]
+    blocks = [[full_column(block, name) for name in columns] for block in sweep.blocks()]
     return pandas.DataFrame(
-        {name: concatenated(parts) for name, parts in zip(columns, zip(*kept, strict=True), strict=True)}
+        {name: concatenated(parts) for name, parts in zip(columns, zip(*blocks, strict=True), strict=True)}
     )
 
 

@@ -61,18 +61,18 @@ def save(sweep: Sweep, path: str, picture: str | None = None) -> Path:
 
 def write_json(sweep: Sweep, out: TextIO) -> None:
     """The document, with one line per row."""
-    found = _with_first_computed(rows(sweep))
+    items = _with_first_computed(rows(sweep))
     out.write(json.dumps(summary(sweep)).removesuffix("}") + ', "rows": [')
-    for number, row in enumerate(found):
+    for number, row in enumerate(items):
         out.write(",\n" if number else "\n")
         out.write(json.dumps(row, allow_nan=False))
     out.write("\n]}\n")
 
 
-def _with_first_computed(found: Iterator[Item]) -> Iterator[Item]:
+def _with_first_computed(items: Iterator[Item]) -> Iterator[Item]:
     """The same iterator with its first element computed: if that fails, no file is written."""
-    first = next(found, None)
-    return found if first is None else chain([first], found)
+    first = next(items, None)
+    return items if first is None else chain([first], items)
 
 
 def write_csv(sweep: Sweep, out: TextIO) -> None:
@@ -98,12 +98,12 @@ def write_parquet(sweep: Sweep, file: Path) -> None:
         raise OutputError("Parquet needs pyarrow: pip install pyarrow, or use .csv") from None
     if any(not case.fits_int64 for case in sweep.cases):
         raise OutputError("some counts are too large for the 64 bits of a Parquet column; use .csv or .json")
-    whole = [
+    integer_columns = [
         name
         for name in INTEGER_COLUMNS
         if not (name in EXPECTED_COUNTS and any(case.fractional for case in sweep.cases))
     ]
-    kinds = dict.fromkeys(sweep.columns, pyarrow.float64()) | dict.fromkeys(whole, pyarrow.int64())
+    kinds = dict.fromkeys(sweep.columns, pyarrow.float64()) | dict.fromkeys(integer_columns, pyarrow.int64())
     kinds |= dict.fromkeys(TEXT_COLUMNS, pyarrow.string()) | dict.fromkeys(("host_bound", "fits"), pyarrow.bool_())
     schema = pyarrow.schema(kinds.items())
     with parquet.ParquetWriter(file, schema) as writer:

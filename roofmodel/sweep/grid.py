@@ -22,27 +22,27 @@ FEW_VALUES = 4
 """An option with at most so many possible values has these as examples."""
 
 
-def numbers(option: str, given: object, low: int, high: int, limit: int = MAX_VALUES) -> list[int]:
+def numbers(option: str, axis_values: object, low: int, high: int, limit: int = MAX_VALUES) -> list[int]:
     """The whole numbers of an axis, given as text, as an int or as several ints; at most `limit` per range.
 
     Raises WorkloadError, which quotes the invalid part, for a number outside `low` to `high` or text of another form.
     """
     axis = _Axis(option, low, high, limit)
-    if isinstance(given, str):
-        found: Iterable[object] = (value for part in given.split(",") for value in _range(axis, part.strip()))
+    if isinstance(axis_values, str):
+        entries: Iterable[object] = (value for part in axis_values.split(",") for value in _range(axis, part.strip()))
     else:
-        found = given if isinstance(given, Iterable) else [given]
-    values = [_whole(axis, value) for value in found]
+        entries = axis_values if isinstance(axis_values, Iterable) else [axis_values]
+    values = [_whole(axis, value) for value in entries]
     if not values:
         raise WorkloadError(Option(option), ": no values; ", axis.examples)
     return list(dict.fromkeys(values))
 
 
-def names(given: object) -> list[object]:
+def names(axis_values: object) -> list[object]:
     """The values of an axis of names, given as text such as `fp16,fp8` or as a sequence."""
-    if isinstance(given, str):
-        given = [name.strip() for name in given.split(",")]
-    return list(dict.fromkeys(given if isinstance(given, Iterable) else [given]))
+    if isinstance(axis_values, str):
+        axis_values = [name.strip() for name in axis_values.split(",")]
+    return list(dict.fromkeys(axis_values if isinstance(axis_values, Iterable) else [axis_values]))
 
 
 class _Axis(NamedTuple):
@@ -70,7 +70,7 @@ class _Axis(NamedTuple):
 def _range(axis: _Axis, text: str) -> Sequence[int]:
     """`8`, `1:8`, `0:100:25`, `1:256:*2` as whole numbers."""
 
-    def whole(token: str) -> int:
+    def integer(token: str) -> int:
         try:
             return int(token)
         except ValueError:
@@ -78,10 +78,10 @@ def _range(axis: _Axis, text: str) -> Sequence[int]:
 
     ends = text.split(":")
     if len(ends) == 1:
-        return [whole(text)]
+        return [integer(text)]
     if len(ends) > 3:
         raise axis.invalid(text, "has more parts than start:end:step")
-    first, last, step = whole(ends[0]), whole(ends[1]), (ends[2:] or ["1"])[0]
+    first, last, step = integer(ends[0]), integer(ends[1]), (ends[2:] or ["1"])[0]
     if last < first:
         is_possible = axis.low <= last and first <= axis.high
         raise axis.invalid(text, "ends before it starts", f"use {last}:{first}" if is_possible else None)
@@ -92,11 +92,11 @@ def _range(axis: _Axis, text: str) -> Sequence[int]:
         if (log(last) - log(first)) / log(factor) >= axis.limit:
             raise axis.invalid(text, f"has more than {axis.limit} values")
         return list(_powers(first, last, factor))
-    if whole(step) < 1:
+    if integer(step) < 1:
         raise axis.invalid(step, "is not a valid step: it must be 1 or more")
-    if (last - first) // whole(step) >= axis.limit:
+    if (last - first) // integer(step) >= axis.limit:
         raise axis.invalid(text, f"has more than {axis.limit} values")
-    return range(first, last + 1, whole(step))
+    return range(first, last + 1, integer(step))
 
 
 def _factor(axis: _Axis, step: str) -> float:

@@ -85,11 +85,13 @@ def draw(sweep: Sweep, path: Path, form: str, kind: str | None = None) -> None:
     if table.empty:
         raise WorkloadError("no point satisfies ", Option("where"), ", so there is nothing to draw")
     kind = kind or ("costs" if table["bound_dollars_per_million_tokens"].notna().any() else "rates")
-    asked = [name for i, name in enumerate(LENGTHS) if any(len(case.lengths[i]) > 1 for case in sweep.cases)]
+    swept_lengths = [name for i, name in enumerate(LENGTHS) if any(len(case.lengths[i]) > 1 for case in sweep.cases)]
     heading = {"rates": "Rate against latency", "roofs": "Limiting ceiling", "costs": "Cost of tokens"}[kind]
     with canvas.picture(path, form, heading, described(sweep), CAPTIONS[kind]) as (figure, axes):
         axes.remove()
-        {"rates": _rates, "roofs": _bounds, "costs": _costs}[kind](figure, table, [n for n in asked if n != "batch"])
+        {"rates": _rates, "roofs": _bounds, "costs": _costs}[kind](
+            figure, table, [n for n in swept_lengths if n != "batch"]
+        )
 
 
 # --- Series and tasks -------------------------------------------------------------------------------
@@ -167,10 +169,10 @@ def _panels(figure: Figure, count: int, edge: float, gap: float = 0.075) -> list
 
 
 def _rates(figure: Figure, table: pandas.DataFrame, lengths: list[str]) -> None:
-    known = table["expected_seconds"].notna().all()
-    kind, seconds = ("", "expected_seconds") if known else ("bound_", "bound_seconds")
-    what = "images" if table["images_per_second"].notna().any() else "tokens"
-    rate, phases = f"{kind}{what}_per_second", list(table["phase"].unique())[:3]
+    has_expected = table["expected_seconds"].notna().all()
+    kind, seconds = ("", "expected_seconds") if has_expected else ("bound_", "bound_seconds")
+    unit = "images" if table["images_per_second"].notna().any() else "tokens"
+    rate, phases = f"{kind}{unit}_per_second", list(table["phase"].unique())[:3]
     gpus = table[list(GPU_COUNTS)].fillna(1).astype(int).prod(axis=1)
     if several := bool((gpus > 1).any()):
         table[rate] = table[rate] / gpus  # layouts of different numbers of GPUs are comparable per GPU only
@@ -202,13 +204,13 @@ def _rates(figure: Figure, table: pandas.DataFrame, lengths: list[str]) -> None:
             if not possible.empty:
                 best = possible.iloc[front(possible[seconds].to_numpy(), possible[rate].to_numpy())]
                 axes.plot(best[seconds], best[rate], color="0.25", lw=1.2, zorder=2)
-                for one in [best.iloc[0], best.iloc[-1]][-1 if words else -len(best) :]:
-                    label = f"{words}: " * bool(words) + f"batch {_short_text(one['batch'])}"
-                    signs.setdefault((one[seconds], one[rate]), []).append(label)
+                for row in [best.iloc[0], best.iloc[-1]][-1 if words else -len(best) :]:
+                    label = f"{words}: " * bool(words) + f"batch {_short_text(row['batch'])}"
+                    signs.setdefault((row[seconds], row[rate]), []).append(label)
         canvas.log_axes(
             axes,
             LATENCY[phase] + (" (bound)" if kind else ""),
-            f"{what}/s" + " per GPU" * several,
+            f"{unit}/s" + " per GPU" * several,
             units.seconds,
             units.si,
         )
@@ -280,8 +282,8 @@ CEILING_COLORS = {
 
 def _bounds(figure: Figure, table: pandas.DataFrame, lengths: list[str]) -> None:
     names = _varying(table, ("phase", "model", *CONFIGURATION))
-    found = list(table.groupby(names, sort=False, dropna=False)) if names else [("", table)]
-    groups = found[:MAX_PANELS]
+    all_groups = list(table.groupby(names, sort=False, dropna=False)) if names else [("", table)]
+    groups = all_groups[:MAX_PANELS]
     columns = {1: 1, 2: 2, 4: 2}.get(len(groups), 3)
     rows = -(-len(groups) // columns)
     signs = set()
@@ -301,11 +303,11 @@ def _bounds(figure: Figure, table: pandas.DataFrame, lengths: list[str]) -> None
         handles=[canvas.bar_key(BOUND_NAMES.get(name, name), CEILING_COLORS[name]) for name in ceilings],
         loc="upper right", bbox_to_anchor=(0.985, 0.975), ncols=4, frameon=False, fontsize=9,
     )  # fmt: skip
-    if len(found) > MAX_PANELS:
+    if len(all_groups) > MAX_PANELS:
         figure.text(
             0.02,
             0.875,
-            f"and {len(found) - MAX_PANELS} more panels: sweep fewer values, or use -o FILE .csv",
+            f"and {len(all_groups) - MAX_PANELS} more panels: sweep fewer values, or use -o FILE .csv",
             fontsize=9,
         )
     if signs := signs - {""}:
@@ -324,7 +326,7 @@ def _heat(axes: Axes, group: pandas.DataFrame, across: str) -> str:
     image = np.ones((len(ys), len(xs), 3))
     column = np.searchsorted(xs, group[across].fillna(0))
     row = np.searchsorted(ys, group["batch"])
-    sent, idle = (group[f"{what}_seconds"] / group["bound_seconds"] for what in ("communication", "bubble"))
+    sent, idle = (group[f"{name}_seconds"] / group["bound_seconds"] for name in ("communication", "bubble"))
     shares = {"memory": group["memory_share"], "communication": sent, "overhead": 1 + 0 * sent}
     shares["compute"] = 1 - group["memory_share"] - sent - idle
     for ceiling, color in CEILING_COLORS.items():
@@ -378,16 +380,16 @@ def _costs(figure: Figure, table: pandas.DataFrame, lengths: list[str]) -> None:
     table = table[table["bound_dollars_per_million_tokens"].notna()]
     if table.empty:
         raise WorkloadError(Option("picture", "costs"), ": no model of the sweep has tokens, so no cost per token")
-    named = _series(table)
+    named_series = _series(table)
     table = table[_fits_memory(table)]
     tasks = list(_tasks(table, lengths))
     curves = {
         f"{name}, {words}".strip(", "): table.loc[table.index.isin(points.index) & table.index.isin(task.index)]
-        for name, (points, _) in named.items()
+        for name, (points, _) in named_series.items()
         for words, task in tasks
     }
-    found = [(name, points) for name, points in curves.items() if len(points)]
-    series = {name: (points, marks.series_style(i)) for i, (name, points) in enumerate(found)}
+    drawn_curves = [(name, points) for name, points in curves.items() if len(points)]
+    series = {name: (points, marks.series_style(i)) for i, (name, points) in enumerate(drawn_curves)}
     phases = list(table["phase"].unique())[:3]
     remarks = "— expected    - - lower limit", "points that do not fit are not shown"
     edge = _edge(series, remarks)

@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 Piece = TypeVar("Piece")
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 PIECES_PER_PROCESS = 8
 """Pieces for which another process is worth its start."""
@@ -22,8 +22,8 @@ _KEPT_BYTES, _LARGEST_KEPT_BYTES = 1 << 26, 1 << 24  # of freed memory in all, a
 
 
 def in_processes(
-    function: Callable[[Piece], Found], pieces: Sequence[Piece], pieces_per_process: int = PIECES_PER_PROCESS
-) -> Iterator[Found]:
+    function: Callable[[Piece], Result], pieces: Sequence[Piece], pieces_per_process: int = PIECES_PER_PROCESS
+) -> Iterator[Result]:
     """Yield the function's result for each piece, in order.
 
     Runs as many processes as the machine has cores for this one. They are forked, so that they start in milliseconds
@@ -43,10 +43,10 @@ def in_processes(
         waiting: deque[Future[Any]] = deque(_submitted(pool, len(pieces)))
         for piece in pieces:
             try:
-                found = waiting.popleft().result()
+                result = waiting.popleft().result()
             except BrokenProcessPool:
-                found = function(piece)
-            yield found
+                result = function(piece)
+            yield result
     finally:
         pool.shutdown(cancel_futures=True)
 

@@ -41,8 +41,8 @@ def scaling_sweep(
     measured: Callable[[str], tuple[MeasuredRun, ...]] | None = None,
     *,
     price: float | str | Mapping[str, float] | None = None,
-    progress: Callable[[str, int, int], None] = lambda what, done, total: None,
-    **asked: Any,
+    progress: Callable[[str, int, int], None] = lambda subject, done, total: None,
+    **options: Any,
 ) -> Sweep:
     """The sweep over the numbers of GPUs, evaluated.
 
@@ -50,26 +50,26 @@ def scaling_sweep(
     training, else tensor parallelism). `measured` reads the measured runs for a mode. Raises WorkloadError for invalid
     values, and if no number of GPUs is possible.
     """
-    share = share or ("dp" if asked.get("phase") == "train" else "tp")
+    share = share or ("dp" if options.get("phase") == "train" else "tp")
     counts = sorted(grid.numbers("gpus", gpus, 1, MAX_GPUS))
     runs = measured(mode) if measured else ()
-    for value in grid.names(asked["data_parallel"]) if asked.get("data_parallel") is not None else ():
+    for value in grid.names(options["data_parallel"]) if options.get("data_parallel") is not None else ():
         valid("data_parallel", value)
-    fixed = _fixed_sizes(asked, share)
-    batches = _batches(asked, mode, share, counts)
+    fixed = _fixed_sizes(options, share)
+    batches = _batches(options, mode, share, counts)
     cases: list[GridCase] = []
     notes: dict[Text, None] = {}
     rows: list[dict[str, Any]] = []
-    wrappers = grid.names(asked["data_parallel"]) if asked.get("data_parallel") is not None else [None]
+    wrappers = grid.names(options["data_parallel"]) if options.get("data_parallel") is not None else [None]
     largest = {**_largest(share, counts, fixed), "data_parallel": wrappers[0]}
     for done, count in enumerate(counts, 1):
         sizes = _sizes(share, count, fixed)
         scaled = [batch * count for batch in batches] if mode == "weak" else batches
         try:
-            given = {**asked, **sizes, "batch": scaled}
-            if share in ("dp", "ep") and sizes["dp"] == 1 and asked.get("phase") == "train":
-                given["data_parallel"] = None
-            part = sweep(models, devices, price=price, largest=largest, **given)
+            point_options = {**options, **sizes, "batch": scaled}
+            if share in ("dp", "ep") and sizes["dp"] == 1 and options.get("phase") == "train":
+                point_options["data_parallel"] = None
+            part = sweep(models, devices, price=price, largest=largest, **point_options)
         except WorkloadError as error:
             if count == counts[-1] and not rows:
                 raise
@@ -83,26 +83,26 @@ def scaling_sweep(
         progress("points", done, len(counts))
     with_scaling(rows, mode)
     comparable = [row for row in rows if row["speedup"] is not None]
-    found: list[tuple[str, LawFit]] = []
+    fits: list[tuple[str, LawFit]] = []
     curves = {_series(row, mode) for row in comparable}
     if len(curves) == 1:
-        found += _fits("model", [row["gpus"] for row in comparable], [row["speedup"] for row in comparable])
-    found += _fits("measured", [run.gpus for run in runs], [run.speedup for run in runs])
+        fits += _fits("model", [row["gpus"] for row in comparable], [row["speedup"] for row in comparable])
+    fits += _fits("measured", [run.gpus for run in runs], [run.speedup for run in runs])
     notes |= dict.fromkeys(
         _baseline_notes("model", min((row["gpus"] for row in comparable), default=1), Option("gpus"))
     )
     notes |= dict.fromkeys(_baseline_notes("measured", min((r.gpus for r in runs), default=1), Option("measured")))
     if missing := [str(run.gpus) for run in runs if run.gpus not in counts]:
-        named = ", ".join(missing)
-        text = f"measured runs on {named} GPUs have no row in the table; add {named} to "
+        gpu_counts = ", ".join(missing)
+        text = f"measured runs on {gpu_counts} GPUs have no row in the table; add {gpu_counts} to "
         notes[Message(text, Option("gpus"))] = None
-    settings = Scaling(mode, share, tuple(counts), runs, tuple(found))
+    settings = Scaling(mode, share, tuple(counts), runs, tuple(fits))
     return Sweep(tuple(cases), tuple(notes), rows=(_block(rows),), scaling=settings)
 
 
-def check_unscaled(*, columns: Sequence[str], **given: object) -> None:
+def check_unscaled(*, columns: Sequence[str], **options: object) -> None:
     """Raises WorkloadError for options and columns of scaling in a sweep that does not scale."""
-    names: list[Text] = [Option(name, value) for name, value in given.items() if value is not None]
+    names: list[Text] = [Option(name, value) for name, value in options.items() if value is not None]
     names += [f"the column {name}" for name in columns if name in SCALING_COLUMNS]
     if names:
         raise WorkloadError(names[0], " needs ", Option("scaling", "strong"), " or ", Option("scaling", "weak"))
@@ -114,18 +114,18 @@ def check_without_cluster(cluster: str | None) -> None:
         raise WorkloadError(Option("cluster", cluster), " does not apply to ", Option("scaling"), "; remove the option")
 
 
-def _fixed_sizes(asked: Mapping[str, Any], share: str) -> dict[str, int]:
+def _fixed_sizes(options: Mapping[str, Any], share: str) -> dict[str, int]:
     """The given parallel sizes, one value each. Raises WorkloadError for the shared one and for several values."""
-    found = {}
+    sizes = {}
     for name in ("tp", "dp", "pp"):
-        if (given := asked.get(name)) is None:
+        if (value := options.get(name)) is None:
             continue
-        values = grid.numbers(name, given, 1, MAX_VALUE)
+        values = grid.numbers(name, value, 1, MAX_VALUE)
         if name == share or len(values) > 1:
             other = "is set by" if name == share else "must have one value with"
-            raise WorkloadError(Option(name, given), f" {other} ", Option("gpus"), "; remove the option")
-        found[name] = values[0]
-    return found
+            raise WorkloadError(Option(name, value), f" {other} ", Option("gpus"), "; remove the option")
+        sizes[name] = values[0]
+    return sizes
 
 
 def _sizes(share: str, count: int, fixed: Mapping[str, int]) -> dict[str, int]:
@@ -147,16 +147,16 @@ def _largest(share: str, counts: Sequence[int], fixed: Mapping[str, int]) -> dic
     return {**fixed, ("dp" if share == "ep" else share): max(counts)}
 
 
-def _batches(asked: Mapping[str, Any], mode: str, share: str, counts: Sequence[int]) -> list[int]:
+def _batches(options: Mapping[str, Any], mode: str, share: str, counts: Sequence[int]) -> list[int]:
     """The batches; of one GPU in weak scaling. Default in strong data parallelism: the smallest that all can divide."""
-    if asked.get("batch") is not None:
-        return grid.numbers("batch", asked["batch"], 1, MAX_VALUE)
+    if options.get("batch") is not None:
+        return grid.numbers("batch", options["batch"], 1, MAX_VALUE)
     return [lcm(*counts)] if mode == "strong" and share in ("dp", "ep") else [1]
 
 
 def _rows(block: Columns) -> Iterable[dict[str, Any]]:
-    found = [known_values(full_column(block, name)) for name in COLUMNS]
-    return (dict(zip(COLUMNS, values, strict=True)) for values in zip(*found, strict=True))
+    columns = [known_values(full_column(block, name)) for name in COLUMNS]
+    return (dict(zip(COLUMNS, values, strict=True)) for values in zip(*columns, strict=True))
 
 
 def _series(row: Mapping[str, Any], mode: str) -> tuple[Any, ...]:
@@ -203,7 +203,7 @@ def _baseline_notes(of: str, smallest: int, option: Option) -> Iterable[Text]:
 def _fits(of: str, gpus: Sequence[int], speedups: Sequence[float]) -> list[tuple[str, LawFit]]:
     if 1 not in gpus:
         return []
-    return [(of, found) for law in LAWS if (found := fit(law, gpus, speedups))]
+    return [(of, law_fit) for law in LAWS if (law_fit := fit(law, gpus, speedups))]
 
 
 def _block(rows: Sequence[Mapping[str, Any]]) -> Columns:
@@ -216,8 +216,8 @@ def _block(rows: Sequence[Mapping[str, Any]]) -> Columns:
         numeric = name not in TEXT_COLUMNS and all(isinstance(value, int | float | None) for value in values)
         if numeric and any(value is None or isinstance(value, float) for value in values):
             exact = all(value is None or abs(value) < 2**53 for value in values)
-            known = [numpy.nan if value is None else value for value in values]
-            column = numpy.array(known, float if exact else object)
+            figures = [numpy.nan if value is None else value for value in values]
+            column = numpy.array(figures, float if exact else object)
         else:
             column = numpy.array(values, dtype=object if not numeric else None)
         block[name] = column if len(values) else numpy.array([], dtype=object)

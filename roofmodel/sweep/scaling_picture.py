@@ -24,27 +24,27 @@ def draw(sweep: Sweep, path: Path, form: str) -> None:
     """Draw speed-up and efficiency against GPUs into a file; `form` is png, svg or pdf."""
     scaling = sweep.scaling
     assert scaling is not None
-    found = [row for row in rows(sweep) if row["speedup"] is not None]
-    if not found:
+    timed_rows = [row for row in rows(sweep) if row["speedup"] is not None]
+    if not timed_rows:
         raise WorkloadError("no point has a time, so there is nothing to draw; see ", Option("gpus"))
     title = f"{scaling.mode.capitalize()} scaling over {scaling.share}"
-    smallest = max(min(row["gpus"] for row in found), min((run.gpus for run in scaling.measured), default=1))
+    smallest = max(min(row["gpus"] for row in timed_rows), min((run.gpus for run in scaling.measured), default=1))
     others = f", or {smallest} x rate / rate of {smallest} GPUs" if smallest > 1 else ""
-    with canvas.picture(path, form, title, subtitle(found), CAPTION.format(others=others)) as (figure, axes):
+    with canvas.picture(path, form, title, subtitle(timed_rows), CAPTION.format(others=others)) as (figure, axes):
         axes.remove()
         panels = [figure.add_axes((0.07 + place * 0.35, 0.13, 0.28, 0.70)) for place in range(2)]
-        _curves(panels, found, scaling)
+        _curves(panels, timed_rows, scaling)
         for place, (name, axes) in enumerate(zip(("speed-up", "efficiency"), panels, strict=True)):
-            _frame(axes, name, scaling, [row["gpus"] for row in found], is_efficiency=bool(place))
+            _frame(axes, name, scaling, [row["gpus"] for row in timed_rows], is_efficiency=bool(place))
         _legend(figure, panels[0])
 
 
-def _curves(panels: Sequence[Axes], found: Sequence[dict[str, Any]], scaling: Scaling) -> None:
+def _curves(panels: Sequence[Axes], timed_rows: Sequence[dict[str, Any]], scaling: Scaling) -> None:
     curves: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-    batches = {id(row): _batch(row, scaling) for row in found}
+    batches = {id(row): _batch(row, scaling) for row in timed_rows}
     several = len(set(batches.values())) > 1
-    for row in found:
-        names = [str(row[name]) for name in varying(found, scaling)] + [batches[id(row)]] * several
+    for row in timed_rows:
+        names = [str(row[name]) for name in varying(timed_rows, scaling)] + [batches[id(row)]] * several
         curves.setdefault(tuple(names), []).append(row)
     for place, (key, points) in enumerate(curves.items()):
         points = sorted(points, key=lambda row: row["gpus"])
@@ -60,7 +60,7 @@ def _curves(panels: Sequence[Axes], found: Sequence[dict[str, Any]], scaling: Sc
         panels[1].plot(gpus, [100 * run.efficiency for run in scaling.measured], **look)
     for of, law in scaling.fits:
         if suits(law, scaling.mode) and (of == "measured" or not scaling.measured):
-            last = max([row["gpus"] for row in found] + [run.gpus for run in scaling.measured])
+            last = max([row["gpus"] for row in timed_rows] + [run.gpus for run in scaling.measured])
             gpus = [last ** (step / 60) for step in range(61)]
             label = f"{LAW_NAMES[law.law]}, {of}:\nserial fraction {law.serial_fraction:.2%}"
             if law.too_few_points:

@@ -44,8 +44,8 @@ def read_runs(path: str, mode: str) -> tuple[MeasuredRun, ...]:
         raise WorkloadError(Option("measured"), f": {where}: {getattr(error, 'strerror', None) or error}") from None
     rows = [(line, row) for line, row in enumerate(csv.reader(io.StringIO(text)), 1) if any(map(str.strip, row))]
     header = [name.strip().lower() for name in rows[0][1]] if rows else []
-    known = [name for name in (*TIMES, *RATES) if name in header]
-    if "gpus" not in header or not known:
+    value_columns = [name for name in (*TIMES, *RATES) if name in header]
+    if "gpus" not in header or not value_columns:
         raise WorkloadError(
             Option("measured"),
             f": {where}: needs the columns gpus and seconds (or {', '.join([*TIMES, *RATES][1:])}); "
@@ -57,18 +57,18 @@ def read_runs(path: str, mode: str) -> tuple[MeasuredRun, ...]:
         gpus = _number(where, line, "gpus", cells)
         if gpus != int(gpus):
             raise _bad_cell(where, line, "gpus", cells["gpus"])
-        values.setdefault(int(gpus), []).append(_number(where, line, known[0], cells))
+        values.setdefault(int(gpus), []).append(_number(where, line, value_columns[0], cells))
     if not values:
         raise WorkloadError(Option("measured"), f": {where}: has no rows below its header")
-    return _runs({gpus: median(values[gpus]) for gpus in sorted(values)}, TIMES.get(known[0]), mode)
+    return _runs({gpus: median(values[gpus]) for gpus in sorted(values)}, TIMES.get(value_columns[0]), mode)
 
 
-def _runs(found: Mapping[int, float], unit: float | None, mode: str) -> tuple[MeasuredRun, ...]:
-    seconds = {gpus: value * unit for gpus, value in found.items()} if unit else {}
-    work = {gpus: gpus if mode == "weak" else 1 for gpus in found}
-    rates = {gpus: work[gpus] / seconds[gpus] if unit else value for gpus, value in found.items()}
-    first = next(iter(found))
-    return tuple(MeasuredRun(gpus, seconds.get(gpus), first * rates[gpus] / rates[first]) for gpus in found)
+def _runs(medians: Mapping[int, float], unit: float | None, mode: str) -> tuple[MeasuredRun, ...]:
+    seconds = {gpus: value * unit for gpus, value in medians.items()} if unit else {}
+    work = {gpus: gpus if mode == "weak" else 1 for gpus in medians}
+    rates = {gpus: work[gpus] / seconds[gpus] if unit else value for gpus, value in medians.items()}
+    first = next(iter(medians))
+    return tuple(MeasuredRun(gpus, seconds.get(gpus), first * rates[gpus] / rates[first]) for gpus in medians)
 
 
 def _number(where: str, line: int, column: str, cells: Mapping[str, str]) -> float:

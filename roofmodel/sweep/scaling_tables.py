@@ -45,14 +45,14 @@ class ScalingView:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         scaling = self.sweep.scaling
         assert scaling is not None
-        found = list(rows(self.sweep))
-        yield Text.assemble((heading(scaling, found), "bold"))
-        names = varying(found, scaling)
+        sweep_rows = list(rows(self.sweep))
+        yield Text.assemble((heading(scaling, sweep_rows), "bold"))
+        names = varying(sweep_rows, scaling)
         curves = [Column(None, name, text=lambda row, name=name: str(row[name] or "")) for name in names]  # type: ignore[misc]
         measured = {run.gpus: run for run in scaling.measured}
         run_column = Column(None, "measured", COUNT, text=lambda row: _measured(measured.get(row["gpus"])))
-        yield Table("rows", (*curves, *SCALING_COLUMNS, run_column)).terminal(found)
-        yield from (Text(line, style="dim") for line in remarks(scaling, found))
+        yield Table("rows", (*curves, *SCALING_COLUMNS, run_column)).terminal(sweep_rows)
+        yield from (Text(line, style="dim") for line in remarks(scaling, sweep_rows))
 
 
 def _measured(run: MeasuredRun | None) -> str | None:
@@ -94,39 +94,39 @@ SCALING_COLUMNS = (
 )
 
 
-def heading(scaling: Scaling, found: Sequence[dict[str, Any]]) -> str:
+def heading(scaling: Scaling, sweep_rows: Sequence[dict[str, Any]]) -> str:
     """`gpt2 · a100-sxm-80gb · train · weak scaling over dp`."""
-    return " · ".join([*filter(None, [subtitle(found)]), f"{scaling.mode} scaling over {scaling.share}"])
+    return " · ".join([*filter(None, [subtitle(sweep_rows)]), f"{scaling.mode} scaling over {scaling.share}"])
 
 
-def subtitle(found: Sequence[dict[str, Any]]) -> str:
+def subtitle(sweep_rows: Sequence[dict[str, Any]]) -> str:
     """The model, device and phase, where all rows have the same: `gpt2 · a100-sxm-80gb · train`."""
-    return " · ".join(str(found[0][name]) for name in VARYING[:3] if len({row[name] for row in found}) == 1)
+    return " · ".join(str(sweep_rows[0][name]) for name in VARYING[:3] if len({row[name] for row in sweep_rows}) == 1)
 
 
-def varying(found: Sequence[dict[str, Any]], scaling: Scaling) -> list[str]:
+def varying(sweep_rows: Sequence[dict[str, Any]], scaling: Scaling) -> list[str]:
     """The columns that distinguish curves."""
-    return [name for name in VARYING if name != scaling.share and len({row[name] for row in found}) > 1]
+    return [name for name in VARYING if name != scaling.share and len({row[name] for row in sweep_rows}) > 1]
 
 
-def remarks(scaling: Scaling, found: Sequence[dict[str, Any]]) -> Iterator[str]:
+def remarks(scaling: Scaling, sweep_rows: Sequence[dict[str, Any]]) -> Iterator[str]:
     """The serial fractions, the meaning of columns, and the reasons of rows without results."""
     yield (
         "exposed: time of communication without overlap; share: exposed / time; hidden: time of communication that "
         "overlaps with the backward pass"
     )
-    if any(row["expected_replica_seconds"] for row in found):
+    if any(row["expected_replica_seconds"] for row in sweep_rows):
         yield (
             "replicas: copies of gradients into buckets, slowdown of the backward pass, and wait for the slowest GPU; "
             "the time includes them"
         )
-    if any(row["fits"] is False for row in found):
+    if any(row["fits"] is False for row in sweep_rows):
         yield "! does not fit in the usable memory"
-    yield from _replica_memory({row["zero"] for row in found if row["phase"] == "train" and (row["dp"] or 1) > 1})
+    yield from _replica_memory({row["zero"] for row in sweep_rows if row["phase"] == "train" and (row["dp"] or 1) > 1})
     for of, law in sorted(scaling.fits, key=lambda each: (each[0] == "measured", not suits(each[1], scaling.mode))):
         if of == "measured" or suits(law, scaling.mode):
             yield f"{of}: {describe_fit(law, scaling.mode)}"
-    yield from dict.fromkeys(f"– {row['note']}" for row in found if row["bound_seconds"] is None and row["note"])
+    yield from dict.fromkeys(f"– {row['note']}" for row in sweep_rows if row["bound_seconds"] is None and row["note"])
 
 
 def _replica_memory(stages: Collection[int]) -> Iterator[str]:

@@ -20,7 +20,7 @@ def selected(sweep: Sweep, where: Sequence[RowCondition], sort: Order | None) ->
     """
     if not where and sort is None:
         return sweep
-    kept, unknown, empty, rows = [], dict.fromkeys(where, 0), None, 0
+    chosen_blocks, unknown, empty, rows = [], dict.fromkeys(where, 0), None, 0
     for block in sweep.blocks():
         holds = None
         for condition in where:
@@ -29,14 +29,14 @@ def selected(sweep: Sweep, where: Sequence[RowCondition], sort: Order | None) ->
         chosen = block if holds is None else _select_points(block, holds)
         empty = empty or chosen
         if len(chosen["batch"]):
-            kept.append(chosen)
+            chosen_blocks.append(chosen)
         rows += len(chosen["batch"])
         if rows > MAX_POINTS_IN_MEMORY:
             raise WorkloadError(
                 f"more than {MAX_POINTS_IN_MEMORY} rows remain, which is too many to sort or select; narrow ",
                 Option("where"), ", or sweep fewer values",
             )  # fmt: skip
-    blocks = tuple(kept) or ((empty,) if empty else ())
+    blocks = tuple(chosen_blocks) or ((empty,) if empty else ())
     if sort is not None and rows:
         blocks = (_sorted(blocks, sort),)
     notes = list(_notes(where, unknown, rows, sweep.points))

@@ -66,7 +66,7 @@ class Sweep(NamedTuple):
     where: tuple[RowCondition, ...] = ()  # the conditions that `rows` satisfy
     sort: Order | None = None  # of `rows`; None: the order of the grid
     scaling: Scaling | None = None  # of a sweep over numbers of GPUs
-    progress: Callable[[str, int, int], None] = lambda what, done, total: None  # called after each evaluated block
+    progress: Callable[[str, int, int], None] = lambda subject, done, total: None  # called after each evaluated block
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -111,9 +111,9 @@ def sweep(
     *,
     price: float | str | Mapping[str, float] | None = None,
     cluster: str | None = None,
-    progress: Callable[[str, int, int], None] = lambda what, done, total: None,
+    progress: Callable[[str, int, int], None] = lambda subject, done, total: None,
     largest: Mapping[str, Any] | None = None,
-    **asked: Any,
+    **options: Any,
 ) -> Sweep:
     """The grid of all combinations of models, devices and the values of each option.
 
@@ -124,7 +124,7 @@ def sweep(
     the largest layout, whose default engine all points use, where it is not part of the grid. Raises WorkloadError for
     an invalid value, and if no combination is valid.
     """
-    axes = {name: _axis(name, values) for name, values in asked.items() if values is not None}
+    axes = {name: _axis(name, values) for name, values in options.items() if values is not None}
     chosen_names = [name for name in axes if name not in LENGTHS]
     largest = {name: max(axes[name]) for name in ("tp", "dp", "pp") if axes.get(name)} | dict(largest or {})
     lengths = {name: tuple(axes[name]) for name in LENGTHS if name in axes}
@@ -167,53 +167,53 @@ def _check_cases(systems: int, values: Mapping[str, int]) -> None:
         )
 
 
-def _axis(name: str, asked: object) -> list[Any]:
+def _axis(name: str, axis_values: object) -> list[Any]:
     """The values of an option. Raises WorkloadError for invalid ones."""
     if name in REMOVED:
-        raise removed(name, asked)
+        raise removed(name, axis_values)
     if name not in DECLARED:
         raise WorkloadError(f"unknown option {name!r}{choices(name, DECLARED)}")
     option = DECLARED[name]
     if option.kind == "settings":
-        return [*settings_axis(name, asked)]
+        return [*settings_axis(name, axis_values)]
     if option.kind == "count":
         limit = grid.MAX_VALUES if name in LENGTHS else MAX_CASES
-        return grid.numbers(name, asked, option.minimum, int(option.maximum), limit)
-    values = [valid(name, value) for value in grid.names(asked)]
+        return grid.numbers(name, axis_values, option.minimum, int(option.maximum), limit)
+    values = [valid(name, value) for value in grid.names(axis_values)]
     return _routings(values) if name == "routing" else values
 
 
-def _routings(asked: Iterable[object]) -> list[Routing | str]:
+def _routings(axis_values: Iterable[object]) -> list[Routing | str]:
     """Each value of the option `routing`: a mode as text, a file as a Routing whose name no other value has."""
-    found = list(dict.fromkeys(map(read_routing, asked)))
-    names = Counter([*get_args(RoutingMode), *(routing.name for routing in found if routing.shares)])
-    unique = [routing._replace(name=routing.given) if names[routing.name] > 1 else routing for routing in found]
+    routings = list(dict.fromkeys(map(read_routing, axis_values)))
+    names = Counter([*get_args(RoutingMode), *(routing.name for routing in routings if routing.shares)])
+    unique = [routing._replace(name=routing.given) if names[routing.name] > 1 else routing for routing in routings]
     return [routing if routing.shares else routing.name for routing in unique]
 
 
-def prices_by_device(asked: float | str | Mapping[str, float] | None, devices: Sequence[Device]) -> dict[str, float]:
+def prices_by_device(prices: float | str | Mapping[str, float] | None, devices: Sequence[Device]) -> dict[str, float]:
     """Dollars per hour, by device."""
-    if isinstance(asked, str) and "=" in asked:
-        asked = {name: price for name, _, price in (part.partition("=") for part in asked.split(","))}  # type: ignore[misc]
-    if asked is None:
+    if isinstance(prices, str) and "=" in prices:
+        prices = {name: price for name, _, price in (part.partition("=") for part in prices.split(","))}  # type: ignore[misc]
+    if prices is None:
         return {}
-    if not isinstance(asked, Mapping):
-        return dict.fromkeys((device.id for device in devices), _price(asked))
-    found = {Device.load(name.strip()).id: _price(price) for name, price in asked.items()}
-    if unknown := found.keys() - {device.id for device in devices}:
+    if not isinstance(prices, Mapping):
+        return dict.fromkeys((device.id for device in devices), _price(prices))
+    by_device = {Device.load(name.strip()).id: _price(price) for name, price in prices.items()}
+    if unknown := by_device.keys() - {device.id for device in devices}:
         raise WorkloadError(Option("price"), f": {', '.join(sorted(unknown))} is not a device of ", Option("hw"))
-    return found
+    return by_device
 
 
-def _price(asked: object) -> float:
+def _price(value: object) -> float:
     try:
-        price = float(asked)  # type: ignore[arg-type]
+        price = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         price = -1.0
     if not 0 < price < float("inf"):
         raise WorkloadError(
             Option("price"),
-            f": {shorten(asked)} is not a valid price; try ",
+            f": {shorten(value)} is not a valid price; try ",
             Option("price", "2.5"),
             ", or ",
             Option("price", "a100=1.5,h100=3"),
@@ -265,11 +265,11 @@ def _case(
 ) -> GridCase:  # fmt: skip
     """A phase with the lengths that apply. Evaluates the largest lengths as plain ints, for notes and checks."""
     dtype = chosen.get("dtype", "fp16")
-    given = {key_of(name): value for name, value in chosen.items()}
-    given |= {"engine_option": _settings_text(given.get("engine_option") or ())}
-    if "routing" in given:
-        given["routing"] = getattr(chosen["routing"], "name", chosen["routing"])
-    labels = {"model": arch.name, "hardware": device.id, **dict.fromkeys(("dtype", *FORMAT_OPTIONS), dtype), **given}
+    columns = {key_of(name): value for name, value in chosen.items()}
+    columns |= {"engine_option": _settings_text(columns.get("engine_option") or ())}
+    if "routing" in columns:
+        columns["routing"] = getattr(chosen["routing"], "name", chosen["routing"])
+    labels = {"model": arch.name, "hardware": device.id, **dict.fromkeys(("dtype", *FORMAT_OPTIONS), dtype), **columns}
     try:
         work, remarks = workload(arch, device, **{**chosen, **{name: max(values) for name, values in lengths.items()}})
         (step,) = work.steps()
@@ -317,8 +317,8 @@ def _labels(arch: Architecture, work: Workload) -> dict[str, Any]:
     image = values["image"]
     values["image"] = image[0] if image and image[0] == image[1] else None  # not square: fixed by the model
     values["engine_option"] = _settings_text(work.engine.settings)
-    found = {key_of(name): value for name, value in values.items() if name not in LENGTHS}
-    return found | engine_figures(work.engine)
+    columns = {key_of(name): value for name, value in values.items() if name not in LENGTHS}
+    return columns | engine_figures(work.engine)
 
 
 def _settings_text(settings: Sequence[tuple[str, str]]) -> str | None:

@@ -72,13 +72,13 @@ class View:
         """Latencies of generation, the rate per GPU of several GPUs, and the columns of conditions and of the order."""
         generated = any(row["phase"] == "generate" for row in shown)
         several = any((row["tp"] or 1) * (row["dp"] or 1) * (row["pp"] or 1) > 1 for row in shown)
-        found = [
+        candidates = [
             *(("ttft_seconds", "tpot_seconds", "tokens_per_second_per_user") if generated else ()),
             *(["tokens_per_second_per_gpu"] if several else []),
             *(condition.column for condition in self.sweep.where),
             *([self.sweep.sort.column] if self.sweep.sort else []),
         ]
-        return [name for name in dict.fromkeys(found) if name not in (*varying, *RESULTS, "fits", "note")]
+        return [name for name in dict.fromkeys(candidates) if name not in (*varying, *RESULTS, "fits", "note")]
 
 
 def _option_values(sweep: Sweep, name: str) -> set[object]:
@@ -94,16 +94,18 @@ def _option_values(sweep: Sweep, name: str) -> set[object]:
 
 def described(sweep: Sweep) -> str:
     """The options that all points share, as text."""
-    given = {name: next(iter(values)) for name in TITLES if len(values := _option_values(sweep, name)) == 1}
-    words = [str(given[name]) for name in ("model", "hardware", "phase", "dtype") if name in given]
-    words += [f"{name} {given[name]}" for name in ("batch", "seq", "context", "new_tokens") if name in given]
-    words += [f"{name} {given[name]}" for name in FORMAT_OPTIONS if name in given]
-    words += [f"{given['attention']} attention"] if "attention" in given else []
-    words += [str(given[name]) for name in ("engine", "engine_option") if name in given]
+    shared_values = {name: next(iter(values)) for name in TITLES if len(values := _option_values(sweep, name)) == 1}
+    words = [str(shared_values[name]) for name in ("model", "hardware", "phase", "dtype") if name in shared_values]
     words += [
-        f"{TITLES[column]} {given[column]}"
+        f"{name} {shared_values[name]}" for name in ("batch", "seq", "context", "new_tokens") if name in shared_values
+    ]
+    words += [f"{name} {shared_values[name]}" for name in FORMAT_OPTIONS if name in shared_values]
+    words += [f"{shared_values['attention']} attention"] if "attention" in shared_values else []
+    words += [str(shared_values[name]) for name in ("engine", "engine_option") if name in shared_values]
+    words += [
+        f"{TITLES[column]} {shared_values[column]}"
         for column, name in HEADING_OPTIONS.items()
-        if given.get(column, DEFAULTS[name]) != DEFAULTS[name]
+        if shared_values.get(column, DEFAULTS[name]) != DEFAULTS[name]
     ]
     return " · ".join(words)
 

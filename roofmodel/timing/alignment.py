@@ -34,11 +34,11 @@ def load_bytes(operator: Operator, work: GemmWork, compute: Format, pads_vocabul
     # The rows have the features on both sides. A gradient of weights contracts over the tokens, its rows are m and n.
     rows = (work.n, work.k) if any(tensor.is_parameter for tensor in line.factors) else (work.m, work.n)
     bits = [ceil_div(row, 1) * compute.bits for row in rows]  # a shard of an uneven size has the ceiling of the mean
-    found: Number = LOADS[2]
+    largest: Number = LOADS[2]
     for load in LOADS[1::-1]:
         first, second = (ceil_div(row, 8 * load) * (8 * load) <= row for row in bits)
-        found = either(first * second, load, found)
-    return either(compute.bits < 16, LOADS[0], either(work.m <= 1, LOADS[0], found))
+        largest = either(first * second, load, largest)
+    return either(compute.bits < 16, LOADS[0], either(work.m <= 1, LOADS[0], largest))
 
 
 def aligned_share(load: Number, measured: Unaligned) -> Number:

@@ -35,13 +35,13 @@ def parameters(formula: Formula) -> list[NamedNumber]:
 
 def inputs(formula: Formula) -> list[NamedNumber]:
     """All inputs: the operator's sizes, the device's figures (`chip.`) and the fitted parameters (`timing.`)."""
-    found: list[NamedNumber] = []
+    numbers: list[NamedNumber] = []
     for name, value in _arguments(formula):
         prefix = f"{name}." if name in ("chip", "timing") else ""
-        found += (
+        numbers += (
             _fields(prefix, value) if hasattr(value, "_fields") else [NamedNumber(name, value, SCALAR_INPUTS[name])]
         )
-    return found
+    return numbers
 
 
 def constants(formula: Formula) -> list[NamedNumber]:

@@ -99,4 +99,4 @@ def meanings(owner: type | ModuleType) -> dict[str, str]:
     """Name -> meaning of a record's fields or a module's constants: `Annotated[type, meaning]`, or a `Parameter`."""
     hints = get_type_hints(owner, include_extras=True)
     declared = {name: hint.__metadata__[0] for name, hint in hints.items() if get_origin(hint) is Annotated}
-    return {name: getattr(found, "meaning", found) for name, found in declared.items()}
+    return {name: getattr(declaration, "meaning", declaration) for name, declaration in declared.items()}

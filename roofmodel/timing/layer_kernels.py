@@ -61,15 +61,15 @@ SIMILAR = {
 """Kernels of Kimi's delta attention, which no table has, and the most similar kernel of the gated delta rule."""
 
 
-def similar_kernel(implementation: str, known: Sets[Any]) -> str:
+def similar_kernel(implementation: str, sets: Sets[Any]) -> str:
     """The implementation, or the most similar one among the known; `sglang chunk_kda` names a framework and kernel.
 
     A kernel of another framework is more similar than another kernel.
     """
     framework, _, kernel = implementation.rpartition(" ")
     candidates = (implementation, f"{framework} {SIMILAR.get(kernel, kernel)}".strip())
-    same_kernel = (name for name in known if name.rpartition(" ")[2] == SIMILAR.get(kernel, kernel))
-    return next((name for name in candidates if name in known), next(same_kernel, implementation))
+    same_kernel = (name for name in sets if name.rpartition(" ")[2] == SIMILAR.get(kernel, kernel))
+    return next((name for name in candidates if name in sets), next(same_kernel, implementation))
 
 
 def kind(operator: Operator) -> str:
@@ -90,7 +90,7 @@ def kind(operator: Operator) -> str:
 
 def _is_filter(operator: Operator) -> bool:
     """Whether this is a causal convolution over tokens, with activation and cache in one kernel."""
-    filters_tokens = any({"c", "r", "t+r"} <= one.sizes.keys() for one in operator.parts)
+    filters_tokens = any({"c", "r", "t+r"} <= part.sizes.keys() for part in operator.parts)
     return operator.kind == "convolution" and filters_tokens
 
 

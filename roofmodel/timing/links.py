@@ -67,19 +67,19 @@ def route(collective: Collective, device: Device) -> Route | None:
     """The path of a collective; None without a link. Elementwise for arrays of GPUs."""
     if device.inside is None:
         return None
-    found = Route(device.inside.bandwidth / 2)
+    path = Route(device.inside.bandwidth / 2)
     if half := device.half:
         halved = collective.span <= half.joins
-        found = found._replace(bandwidth=either(halved, half.bandwidth / 2, found.bandwidth), halved=halved)
+        path = path._replace(bandwidth=either(halved, half.bandwidth / 2, path.bandwidth), halved=halved)
     if bridge := device.bridge:
         bridged = collective.span <= bridge.joins
-        found = found._replace(bandwidth=either(bridged, bridge.bandwidth / 2, found.bandwidth), bridged=bridged)
+        path = path._replace(bandwidth=either(bridged, bridge.bandwidth / 2, path.bandwidth), bridged=bridged)
     if network := device.network:
         leaves = collective.span > network.beyond
         crossing = _crossing(collective, network, device.inside.bandwidth / 2)
-        bandwidth = either(leaves, crossing.bandwidth, found.bandwidth)
-        found = found._replace(bandwidth=bandwidth, leaves=leaves, crossing=crossing)
-    return found
+        bandwidth = either(leaves, crossing.bandwidth, path.bandwidth)
+        path = path._replace(bandwidth=bandwidth, leaves=leaves, crossing=crossing)
+    return path
 
 
 def _crossing(collective: Collective, network: Link, inside: float) -> NodeCrossing:
@@ -123,5 +123,5 @@ def tree_share(collective: Collective, device: Device, sent: Number) -> Number:
 
 def link_bandwidth(collective: Collective | None, device: Device) -> Number | None:
     """Bytes per second that a GPU sends, for a collective or to a neighbor; None without a link."""
-    found = collective and route(collective, device)
-    return device.link if collective is None else found and found.bandwidth
+    path = collective and route(collective, device)
+    return device.link if collective is None else path and path.bandwidth

@@ -51,25 +51,25 @@ def choose_set(sets: Sets[Timing], implementation: str | tuple[str, ...], key: s
     """
     wanted_names = (implementation,) if isinstance(implementation, str) else implementation
     for each in wanted_names:
-        if key in (named := sets.get(each, {})):
-            return ParameterSet(*named[key], each, key)
+        if key in (sets_by_key := sets.get(each, {})):
+            return ParameterSet(*sets_by_key[key], each, key)
     if key == "sockets" and sets and not any(key in by_key for by_key in sets.values()):
-        found = choose_set(sets, implementation, "pcie")
-        return found and found._replace(fit=found.fit.wider(2), is_substitute=True)
-    known = [(name, other, found) for name, by_key in sets.items() for other, found in by_key.items()]
-    if not known:
+        substitute = choose_set(sets, implementation, "pcie")
+        return substitute and substitute._replace(fit=substitute.fit.wider(2), is_substitute=True)
+    candidates = [(name, other, fitted_set) for name, by_key in sets.items() for other, fitted_set in by_key.items()]
+    if not candidates:
         return None
 
     ranks = {each: rank for rank, each in reversed([*enumerate(wanted_names)])}
 
     def distance(candidate: tuple[str, str, Fitted[Timing]]) -> tuple[bool, bool, float, int]:
         name, other, (_, fit) = candidate
-        wanted, found = key.split("/"), other.split("/")
-        width = _width_distance(*wanted[1:2], *found[1:2]) if wanted[0] == found[0] else inf  # same compute format
+        wanted, offered = key.split("/"), other.split("/")
+        width = _width_distance(*wanted[1:2], *offered[1:2]) if wanted[0] == offered[0] else inf  # same compute format
         poor = fit.error > MAX_TRANSFER_ERROR
-        return wanted != found, poor, width, ranks.get(name, len(wanted_names))
+        return wanted != offered, poor, width, ranks.get(name, len(wanted_names))
 
-    name, other, (timing, fit) = min(known, key=distance)
+    name, other, (timing, fit) = min(candidates, key=distance)
     if other == key:
         return ParameterSet(timing, fit, name, key)
     return ParameterSet(timing, fit.wider(2), name, other, is_substitute=True)

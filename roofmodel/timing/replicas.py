@@ -62,8 +62,8 @@ def exposed_seconds(sizes: Buckets, first: Number, full: Number, last: Number, b
     """
     rest = sizes.full * full + last
 
-    def end(done: Number, left: Number) -> Number:
-        return backward * (done / sizes.total) + left
+    def end(done: Number, after: Number) -> Number:
+        return backward * (done / sizes.total) + after
 
     ends = [end(sizes.first, first + rest), end(sizes.total, last)]
     if sizes.full:

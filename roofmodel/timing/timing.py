@@ -55,16 +55,16 @@ class Expected(NamedTuple):
 Expected.__array_ufunc__ = None  # type: ignore[attr-defined]  # an array of counts scales it as a number does
 
 
-def independent_sum(one: Expected, other: Expected) -> Expected:
+def independent_sum(term: Expected, other: Expected) -> Expected:
     """The sum of two times whose errors are independent: the widths of their intervals add as squares.
 
     `+` adds the widths themselves, which is right for errors that are equal, such as those of the kernels of a step.
     """
     down, up = (
-        power((one.value - one_end) ** 2 + (other.value - other_end) ** 2, 0.5)
-        for one_end, other_end in zip(one[1:], other[1:], strict=True)
+        power((term.value - one_end) ** 2 + (other.value - other_end) ** 2, 0.5)
+        for one_end, other_end in zip(term[1:], other[1:], strict=True)
     )
-    seconds = one.value + other.value
+    seconds = term.value + other.value
     return Expected(seconds, seconds - down, seconds + up)
 
 
@@ -79,8 +79,8 @@ def expect(
     the device has no pipe for `dtype`.
     """
     placed = placed or place(operator.cost, device, operator.compute_dtype(dtype), operator.collective)
-    found = formula(operator, placed, device, dtype, implementation)
-    return found and clamp_to_bound(found.seconds, found.fit, placed.bound_seconds)
+    kernel_formula = formula(operator, placed, device, dtype, implementation)
+    return kernel_formula and clamp_to_bound(kernel_formula.seconds, kernel_formula.fit, placed.bound_seconds)
 
 
 class Formula(NamedTuple):
@@ -155,16 +155,16 @@ def _exchange(
         if link is None:
             return None
         names = names_of(implementation, "collectives", link.parameters)
-        found = choose_set(calibration.collectives, names, link.parameters)
+        default = choose_set(calibration.collectives, names, link.parameters)
         if own is None or is_own is False:
-            return found
-        return _either(is_own, choose_set(calibration.collectives, (own.own, *names), link.parameters), found)
+            return default
+        return _either(is_own, choose_set(calibration.collectives, (own.own, *names), link.parameters), default)
 
     node = _either(path.halved, over(device.half), over(device.inside))
     inside = _either(path.bridged, over(device.bridge), node)
-    found, bandwidth = _either(path.leaves, over(device.network), inside), path.bandwidth
-    if path.crossing and found and inside:  # inside the node, with the parameters of its own links
-        ratio = inside.timing.bandwidth / found.timing.bandwidth
+    parameters, bandwidth = _either(path.leaves, over(device.network), inside), path.bandwidth
+    if path.crossing and parameters and inside:  # inside the node, with the parameters of its own links
+        ratio = inside.timing.bandwidth / parameters.timing.bandwidth
         crossing = path.crossing._replace(inside=path.crossing.inside * ratio)
         bandwidth = either(path.leaves, crossing.bandwidth, bandwidth)
     from roofmodel.timing import collectives
@@ -174,7 +174,7 @@ def _exchange(
     crossing_bytes = tree_share(collective, device, sent) * sent
     work = collectives.CollectiveWork(collective.gpus, rounds, crossing_bytes, path.nodes)
     of_kind = ("collectives", calibration)
-    return found and _applied(of_kind, collectives.DESCRIPTION, collectives.seconds, (work, bandwidth), found)
+    return parameters and _applied(of_kind, collectives.DESCRIPTION, collectives.seconds, (work, bandwidth), parameters)
 
 
 PCIE_BANDWIDTH = 256e9
@@ -190,8 +190,8 @@ def runs_own_all_reduce(operator: Operator, device: Device, own: AllReduce | Non
     over_nvlink = device.inside.bandwidth > PCIE_BANDWIDTH
     if over_nvlink is False:
         return False
-    found = either(path.leaves, False, operator.exchanged_bytes <= own.up_to)
-    return found if over_nvlink is True else found * over_nvlink
+    is_own = either(path.leaves, False, operator.exchanged_bytes <= own.up_to)
+    return is_own if over_nvlink is True else is_own * over_nvlink
 
 
 def _either(condition: Number, yes: ParameterSet | None, no: ParameterSet | None) -> ParameterSet | None:
@@ -230,14 +230,14 @@ def merged_gemms(
     calibration = device.calibration
     key = operator_format_key(operators[0], dtype)
     chosen = calibration and choose_set(calibration.gemm, names_of(implementation, "gemm", key), key)
-    known = [_already_quantized(each) for each in gemms if each is not None]
-    if calibration is None or not chosen or ceilings is None or len(known) < len(gemms):
+    gemm_works = [_already_quantized(each) for each in gemms if each is not None]
+    if calibration is None or not chosen or ceilings is None or len(gemm_works) < len(gemms):
         return None
-    again = sum(each.batch * each.m * each.k * each.a for each in known[1:])  # of the input, which is read once
-    columns = [each.n for each in known]
-    whole = known[0]._replace(n=sum(columns), bytes=sum(each.bytes for each in known) - again)
-    whole = _with_alignment(whole, operators[0], device, dtype, implementation)
-    return _applied(("gemm", calibration), gemm.DESCRIPTION, gemm.seconds, (whole, ceilings), chosen), columns
+    again = sum(each.batch * each.m * each.k * each.a for each in gemm_works[1:])  # of the input, which is read once
+    columns = [each.n for each in gemm_works]
+    merged = gemm_works[0]._replace(n=sum(columns), bytes=sum(each.bytes for each in gemm_works) - again)
+    merged = _with_alignment(merged, operators[0], device, dtype, implementation)
+    return _applied(("gemm", calibration), gemm.DESCRIPTION, gemm.seconds, (merged, ceilings), chosen), columns
 
 
 def _already_quantized(work: GemmWork) -> GemmWork:
@@ -293,28 +293,30 @@ def _kernel(
     """The formula of a kernel by its kind."""
     kind, _, chosen = kernel_parameters(operator, calibration, dtype, implementation)
 
-    def found(description: FormulaDescription, function: Callable[..., Number], *arguments: Any) -> Formula | None:
+    def applied(description: FormulaDescription, function: Callable[..., Number], *arguments: Any) -> Formula | None:
         return chosen and _applied((kind, calibration), description, function, (*arguments, ceilings), chosen)
 
     if kind in layer_kernels.KINDS:
         description, function, make_work = layer_kernels.kernel_formula(kind)
         if make_work:
-            return found(description, function, make_work(operator))
+            return applied(description, function, make_work(operator))
         matrices = gemm_work(operator, dtype)
-        return found(description, function, matrices and matrices._replace(copies_b=repeated))
+        return applied(description, function, matrices and matrices._replace(copies_b=repeated))
     if kind in layer_kernels.DECODES:
-        return found(attention.DECODE, attention.decode_seconds, attention.work(operator)._replace(repeated=repeated))
+        return applied(attention.DECODE, attention.decode_seconds, attention.work(operator)._replace(repeated=repeated))
     if kind in layer_kernels.PREFILLS:
-        return found(attention.PREFILL, attention.prefill_seconds, attention.work(operator)._replace(repeated=repeated))
+        return applied(
+            attention.PREFILL, attention.prefill_seconds, attention.work(operator)._replace(repeated=repeated)
+        )
     if kind == "experts":
         from roofmodel.timing import experts
 
         if operator.kind == "moe":
-            return found(experts.DESCRIPTION, experts.seconds, moe_work(operator, dtype)._replace(repeated=repeated))
+            return applied(experts.DESCRIPTION, experts.seconds, moe_work(operator, dtype)._replace(repeated=repeated))
         grouped = grouped_gemm_work(operator, dtype)
         assert grouped is not None
         moved = placed.cost.bytes - placed.cost.weight_bytes
-        return found(experts.DESCRIPTION, experts.separate_gemm_seconds, grouped, moved)
+        return applied(experts.DESCRIPTION, experts.separate_gemm_seconds, grouped, moved)
     if kind == "gemm":
         matrices = gemm_work(operator, dtype)
         assert matrices is not None
@@ -324,8 +326,8 @@ def _kernel(
         matrices = _with_alignment(matrices, operator, device, dtype, implementation)
         if repeated:
             matrices = matrices._replace(copies_a=copies[0], copies_b=copies[1])
-        return found(gemm.DESCRIPTION, gemm.seconds, matrices)
-    return found(elementwise.DESCRIPTION, elementwise.seconds, plain(placed.cost.bytes), placed.compute_seconds)
+        return applied(gemm.DESCRIPTION, gemm.seconds, matrices)
+    return applied(elementwise.DESCRIPTION, elementwise.seconds, plain(placed.cost.bytes), placed.compute_seconds)
 
 
 class KernelParameters(NamedTuple):
@@ -475,5 +477,5 @@ def moe_work(operator: Operator, dtype: str) -> MoeWork:
             elif not tensor.is_parameter:
                 moved = moved + part.bytes_of(tensor)
     even = sizes.get("even", 0)
-    gemms = [found._replace(even=even) for part in operator.parts if (found := grouped_gemm_work(part, dtype))]
+    gemms = [work._replace(even=even) for part in operator.parts if (work := grouped_gemm_work(part, dtype))]
     return MoeWork(gemms, moved)

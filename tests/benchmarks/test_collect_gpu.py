@@ -477,7 +477,7 @@ def test_ceilings_count_the_bytes_moved_and_the_flops_computed(tmp_path: Path) -
     ceilings.dram_bandwidths(kit)
     ceilings.l2_bandwidth(kit)
     ceilings.gemm_rates(kit)
-    found = {(each["ceiling"], each["by"]): each["value"] for each in kit.found}
+    found = {(each["ceiling"], each["by"]): each["value"] for each in kit.figures}
     assert [found["dram", by] for by in ("copy", "read", "write", "triad")] == [8192, 4096, 4096, 12288]
     assert found["l2", "read"] == 4 * 1024
     assert found["fp32", "matmul"] == 2 * 32**3
@@ -510,7 +510,7 @@ def test_gemms_of_unsupported_types_are_not_measured(
 
     kit = ceilings.CeilingRun(CpuWithTypes(), tmp_path, [], data=4096, cached=1024, rows=(32,))
     ceilings.gemm_rates(kit)
-    assert {each["ceiling"] for each in kit.found} == expected
+    assert {each["ceiling"] for each in kit.figures} == expected
     text = (tmp_path / "measured.yaml").read_text()
     pipes = {report.pipe(dtype, capability) for dtype in expected}
     assert set(re.findall(r"ceiling: (\w+)", text)) == pipes

@@ -44,7 +44,7 @@ def test_each_query_attends_to_its_own_block_and_to_earlier_ones(sizes: tuple[in
     expected = sum(keys_of(query, size, kept) for query in range(context, context + tokens))
     assert pairs_in_blocks(step(tokens, context), size, kept) == expected
     everything = tokens * context + tokens * (tokens + 1) // 2
-    assert pairs_in_blocks(step(tokens, context), size, kept=100) == everything
+    assert pairs_in_blocks(step(tokens, context), size, blocks=100) == everything
 
 
 @given(sizes)

@@ -175,7 +175,7 @@ def test_the_scan_of_mamba_2_is_skipped_with_its_reason(tmp_path: Path) -> None:
     text = "\n".join((header, rows.format(9, "causal_conv1d_fn"), rows.format(90, "mamba_chunk_scan_combined")))
     found = validate(table(tmp_path / "t.csv", f"{text}\n"), H100)
     assert found.skipped == {"mamba2: there is no formula of the scan that measurements could validate; skipped": 1}
-    assert found.whole.expected is not None
+    assert found.all_rows.expected is not None
 
 
 def test_data_that_fit_in_l2_are_not_bound_by_dram() -> None:

@@ -245,9 +245,9 @@ def test_a_full_disk_loses_no_measured_row() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert rows("t.csv.part") == before
     resumed = CsvWriter("u.csv", script, resume=True)
-    assert 10 < len(resumed.known) < 100  # complete rows within 4096 bytes
+    assert 10 < len(resumed.identities) < 100  # complete rows within 4096 bytes
     resumed.close()
-    assert rows("u.csv") == before[: len(resumed.known)]
+    assert rows("u.csv") == before[: len(resumed.identities)]
 
 
 def test_a_linked_table_is_written_to_the_link_target() -> None:
@@ -267,7 +267,7 @@ def test_measured_rows_are_replaced_only_with_force() -> None:
     assert rows("t.csv") == before  # nothing was measured
     again = CsvWriter("t.csv", Script(), resume=True)
     again.close()
-    assert len(again.known) == 3
+    assert len(again.identities) == 3
 
 
 @pytest.mark.parametrize("what", ["gpu", "framework"])
@@ -371,7 +371,7 @@ def test_a_killed_run_keeps_its_rows_for_the_next_run(folder: Path) -> None:
     assert refused.returncode == 2
     assert "'k.csv.part'; --resume" in refused.stderr
     assert subprocess.run(resumed, capture_output=True, env=environment, check=False).returncode == 0
-    assert validate("k.csv", Device.load("cpu.yaml")).whole
+    assert validate("k.csv", Device.load("cpu.yaml")).all_rows
     assert not part.exists()
 
 

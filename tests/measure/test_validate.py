@@ -133,10 +133,10 @@ def test_rows_without_a_bound_have_a_note_and_the_others_are_predicted(tmp_path:
         "gemm: latency_us is '0';", "NVIDIA A100 SXM4 80 GB h", "", "unknown distribution 'zi",
         "unknown collective 'all'",
     ]  # fmt: skip
-    assert found.whole.n == 2
+    assert found.all_rows.n == 2
     assert sum(found.skipped.values()) == 7
     assert [*found.skipped_lines.values()][:3] == [[3], [4], [5]]
-    assert validate(table(tmp_path, *rows), H100).whole.n == 3  # the H100 has fp8
+    assert validate(table(tmp_path, *rows), H100).all_rows.n == 3  # the H100 has fp8
 
 
 @pytest.mark.parametrize(
@@ -300,7 +300,7 @@ def test_a_repeated_header_is_skipped_with_its_reason(tmp_path: Path) -> None:
     found = validate(save_lines(tmp_path, HEADER, ROW, HEADER, ROW), A100)
     assert list(reason_lines(found.skipped_lines)) == ["line 3: the row repeats the header"]
     assert found.warnings == ()
-    assert found.whole.n == 2
+    assert found.all_rows.n == 2
     views.save(found, str(tmp_path / "again.csv"))
     again = validate(str(tmp_path / "again.csv"), A100)
     assert again.notes == found.notes == ["", "the row repeats the header", ""]
@@ -377,8 +377,8 @@ def test_a_gzipped_table_is_read_and_other_files_are_refused(tmp_path: Path) -> 
 def test_a_measurement_faster_than_its_bound_is_listed(tmp_path: Path) -> None:
     found = validate(table(tmp_path, GEMM, GEMM | {"latency_us": 3.4415}), A100)  # the bound is 6.883 us
     assert list(faster_than_bound(found)) == ["line 3: gemm float16 (m 1024, n 1024, k 1024) took 50% of its bound"]
-    assert found.whole is not None
-    assert found.whole.above_the_roof == 1
+    assert found.all_rows is not None
+    assert found.all_rows.above_the_roof == 1
 
 
 def test_the_document_has_the_keys_of_the_contract(tmp_path: Path) -> None:
@@ -487,8 +487,8 @@ def test_no_measured_kernel_of_an_a100_is_faster_than_its_bound(name: str) -> No
     """Counted bytes are compulsory and peaks are physical limits: a faster measurement would show a counting error."""
     found = validate(str(measured(f"ops/aic_a100_sxm_{name}.csv.gz")), A100)
     assert found.skipped == {}
-    assert found.whole is not None
-    assert found.whole.above_the_roof == 0
+    assert found.all_rows is not None
+    assert found.all_rows.above_the_roof == 0
 
 
 def test_moe_rows_faster_than_uniform_routing_allows_suggest_one_distribution(tmp_path: Path) -> None:

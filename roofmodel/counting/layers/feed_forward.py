@@ -135,8 +135,8 @@ def _mlp(build: Builder, mlp: MLP, name: str, x: str, output: str) -> Iterator[O
 
 def with_touched_experts(operator: Operator, touched: Number, experts: Number) -> Operator:
     """The operator of `experts` experts, which reads only the weights of `touched` of them."""
-    read = {t.name: quotient(t.elements(operator.sizes), experts) * touched for t in operator.parameters}
-    return replace(operator, touched=read)
+    touched_elements = {t.name: quotient(t.elements(operator.sizes), experts) * touched for t in operator.parameters}
+    return replace(operator, touched=touched_elements)
 
 
 def layer_input(part: PerLayerGate, block: BlockContext) -> Iterator[Operator]:

@@ -76,14 +76,14 @@ def delta_rule(mixer: DeltaRule, block: BlockContext) -> Iterator[Operator]:
 def _projection(build: Builder, mixer: DeltaRule, block: BlockContext, names: tuple[str, ...]) -> Iterator[Operator]:
     """The projection of `names` with one matrix; decay and gate may use two low-rank matrices."""
     columns = {**COLUMNS, "forget": _decays(mixer)}
-    given = " ".join(FILTERED.get(name, f"{name}[b t {columns[name]}]") for name in names)
+    outputs = " ".join(FILTERED.get(name, f"{name}[b t {columns[name]}]") for name in names)
     matrix, source, rows = "_".join(names), block.input, "d"
     if mixer.gate_rank and matrix in ("forget", "gate"):
         line = f"{source} W_linear_{matrix}_down[d q] -> low[b t q]"
         yield build.operator(f"{GROUP}.{matrix}_down", GROUP, line)
         matrix, source, rows = f"{matrix}_up", "low[b t q]", "q"
     out = TOGETHER.get(names, columns[names[0]])
-    yield build.operator(f"{GROUP}.{matrix}", GROUP, f"{source} W_linear_{matrix}[{rows} {out}] -> {given}")
+    yield build.operator(f"{GROUP}.{matrix}", GROUP, f"{source} W_linear_{matrix}[{rows} {out}] -> {outputs}")
 
 
 def _decays(mixer: DeltaRule) -> str:
@@ -107,11 +107,13 @@ def _delta_chunks(build: Builder, step: Step, mixer: DeltaRule) -> tuple[Operato
     `start_state` has the initial states of the chunks. The operator that passes them on comes before the operators that
     compute each chunk's contribution, so that each line follows the lines that it reads.
     """
-    read, kept = (" cache.state[b k m h h']" if is_cached else "" for is_cached in (step.resumed, step.cached))
+    old_state, new_state = (
+        " cache.state[b k m h h']" if is_cached else "" for is_cached in (step.resumed, step.cached)
+    )
     fused = step.attention == "flash"
     inverse = "inverse" if fused or mixer.decay_per_channel else "system"
     elements_per_decay = build.sizes["h'"] if mixer.decay_per_channel else build.sizes["h"] * build.sizes["h'"]
-    passing = f"chunk_decay[b j {_decays(mixer)}]{read} -> start_state[b j k m h h']{kept}"
+    passing = f"chunk_decay[b j {_decays(mixer)}]{old_state} -> start_state[b j k m h h']{new_state}"
     within_chunks = (
         _decay_per_element(build, step, mixer) if mixer.decay_per_channel else _decay_per_head(build, step, mixer)
     )
@@ -212,8 +214,8 @@ def _inverted(build: Builder, step: Step, mixer: DeltaRule) -> Operator:
 
     def flops(tokens: Number) -> Number:
         rows = (size, tokens % size)
-        whole, rest = (quotient(n * (n - 1) * (n - 2), 3) for n in rows)
-        return tokens // size * whole + rest
+        per_block, rest = (quotient(n * (n - 1) * (n - 2), 3) for n in rows)
+        return tokens // size * per_block + rest
 
     each = step.mean_of(flops) if step.attention == "flash" else build.sizes["j"] * flops(size)
     line = "system[b k m t:s] => inverse[b k m t:s]"
@@ -271,9 +273,9 @@ def lightning(mixer: Lightning, block: BlockContext) -> Iterator[Operator]:
     """Lightning attention: projection and activation, scan, norm over all heads, gate, output. The cache has states."""
     step = block.step
     build = block.build(k=mixer.heads, h=mixer.head_dim, c=3 * mixer.heads * mixer.head_dim, **{"h'": mixer.head_dim})
-    given = "q[b t k h] key[b t k h] value[b t k h']"
-    yield build.operator(f"{GROUP}.qkv", GROUP, f"{block.input} W_linear_qkv[d c] -> {given}")
-    yield vector_operator(build, "activation", f"{given} -> {given}", 3 * vector_flops.ACTIVATION[mixer.activation])
+    heads = "q[b t k h] key[b t k h] value[b t k h']"
+    yield build.operator(f"{GROUP}.qkv", GROUP, f"{block.input} W_linear_qkv[d c] -> {heads}")
+    yield vector_operator(build, "activation", f"{heads} -> {heads}", 3 * vector_flops.ACTIVATION[mixer.activation])
 
     def scan(step: Step) -> tuple[Operator, ...]:
         if step.attention == "eager" and step.resumed:
@@ -315,10 +317,10 @@ def _lightning_blocks(build: Builder, step: Step, chunk: Number) -> tuple[Operat
 
 def _block_states(build: Builder, step: Step, outputs: str, chunk: Number) -> Iterator[Operator]:
     """The contribution of each block to the state, state passing between blocks, and the read by queries."""
-    read, kept = (" cache.state[b k h h']" if is_cached else "" for is_cached in (step.resumed, step.cached))
+    old_state, new_state = (" cache.state[b k h h']" if is_cached else "" for is_cached in (step.resumed, step.cached))
     states = bmm_operator(build, "states", "key[b s k h] value[b s k h'] -> states[b j k h h']")
     yield _before_last_chunk(states, chunk)
-    line = f"states[b j k h h']{read} -> start_state[b j k h h']{kept}"
+    line = f"states[b j k h h']{old_state} -> start_state[b j k h h']{new_state}"
     yield vector_operator(build, "passing", line, 2)  # multiply by the decay, add
     read_out = bmm_operator(build, "read_out", f"q[b t k h] start_state[b j k h h'] -> {outputs}[b t:j k h']")
     yield _after_first_chunk(read_out, chunk)
@@ -327,8 +329,8 @@ def _block_states(build: Builder, step: Step, outputs: str, chunk: Number) -> It
 def _lightning_recurrence(build: Builder) -> tuple[Operator, ...]:
     """One token, on the vector units: decay the state, add key times value, read with the query."""
     update = "cache.state[b k h h'] key[b t k h] value[b t k h'] -> state[b t k h h'] cache.state[b k h h']"
-    read = "state[b t k h h'] q[b t k h] => y[b t k h']"
+    line = "state[b t k h h'] q[b t k h] => y[b t k h']"
     return (
         build.operator(f"{GROUP}.recurrence", GROUP, update, kind="scan", flops=3),
-        build.operator(f"{GROUP}.read_out", GROUP, read, kind="bmm", flops=2),
+        build.operator(f"{GROUP}.read_out", GROUP, line, kind="bmm", flops=2),
     )

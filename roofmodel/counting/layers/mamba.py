@@ -93,7 +93,7 @@ def _mamba2_chunks(build: Builder, step: Step) -> tuple[Operator, ...]:
     For state passing, the reference code multiplies by a matrix of decays; a kernel loops over the chunks.
     """
     heads = build.sizes["m"]
-    read, kept = (" cache.state[b g m h z]" if is_cached else "" for is_cached in (step.resumed, step.cached))
+    old_state, new_state = (" cache.state[b g m h z]" if is_cached else "" for is_cached in (step.resumed, step.cached))
     if step.attention == "flash":
         passing = "states[b j g m h z] chunk_decay[b j g m] => start_state[b j g m h z]"
     else:
@@ -121,7 +121,7 @@ def _mamba2_chunks(build: Builder, step: Step) -> tuple[Operator, ...]:
         bmm_operator("passing", passing, 2),
         bmm_operator("read_out", "leave[b t g z] start_state[b j g m h z] -> state_output[b t:j g m h]"),
         # state_output times its decay 1, plus y 1, plus D u 2
-        vector_operator("sum", f"{total}{read} -> y[b t g m h]{kept}", 4),
+        vector_operator("sum", f"{total}{old_state} -> y[b t g m h]{new_state}", 4),
     )
 
 
@@ -182,7 +182,7 @@ def _mamba_scan(build: Builder, step: Step) -> tuple[Operator, ...]:
     The fused scan runs on the vector units and writes only the last state; the reference code computes C h as a GEMM.
     """
     state = build.sizes["z"]
-    read, kept = (" cache.state[b c z]" if is_cached else "" for is_cached in (step.resumed, step.cached))
+    old_state, new_state = (" cache.state[b c z]" if is_cached else "" for is_cached in (step.resumed, step.cached))
     arrow = "=>" if step.attention == "flash" else "->"
     return (
         build.operator(
@@ -191,8 +191,8 @@ def _mamba_scan(build: Builder, step: Step) -> tuple[Operator, ...]:
             kind="elementwise", flops=vector_flops.STEP + 1 + vector_flops.DISCRETIZE * state,  # 1: step times u
         ),
         build.operator(
-            "ssm.recurrence", "ssm", f"decay[b t c z] drive[b t c z]{read} -> state[b t c z]{kept}", kind="scan",
-            flops=2,
+            "ssm.recurrence", "ssm", f"decay[b t c z] drive[b t c z]{old_state} -> state[b t c z]{new_state}",
+            kind="scan", flops=2,
         ),
         build.operator(
             "ssm.read_out", "ssm", f"state[b t c z] leave[b t z] {arrow} y[b t c]", kind="bmm", flops=2

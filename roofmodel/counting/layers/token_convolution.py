@@ -31,18 +31,20 @@ def token_convolution(conv: TokenConvolution, block: BlockContext) -> Iterator[O
 
 def frames(filters: Sequence[FrameConvolution], hidden: Number, step: Step) -> Iterator[Operator]:
     """Strided convolutions over audio frames; their output is the tokens `x` of the pass."""
-    read, reads = step.tokens * product(f.stride for f in filters), "frames"
+    length, reads = step.tokens * product(f.stride for f in filters), "frames"
     for number, (channels, taps, stride, activation) in enumerate(filters, start=1):
-        given, outputs = quotient(read, stride), "x" if number == len(filters) else f"frames_{number}"
-        build = Builder({"b": step.batch, "t": given, "d": hidden, "c": channels, "r": taps, "t+r": read}, step.widths)
-        name, filter_, bias = (f"{what}convolution_{number}" for what in ("embedding.", "K_", "B_"))
+        next_length, outputs = quotient(length, stride), "x" if number == len(filters) else f"frames_{number}"
+        build = Builder(
+            {"b": step.batch, "t": next_length, "d": hidden, "c": channels, "r": taps, "t+r": length}, step.widths
+        )
+        name, filter_, bias = (f"{prefix}convolution_{number}" for prefix in ("embedding.", "K_", "B_"))
         line = f"{reads}[b t+r c] {filter_}[d c r] + {bias}[d] -> {outputs}[b t d]"
         yield build.operator(name, "embedding", line, kind="convolution")
         yield build.operator(
             f"{name}_activation", "embedding", f"{outputs}[b t d] -> {outputs}[b t d]", kind="elementwise",
             flops=vector_flops.ACTIVATION[activation],
         )  # fmt: skip
-        read, reads = given, outputs
+        length, reads = next_length, outputs
 
 
 def causal_filter(
@@ -72,7 +74,7 @@ def _filter_operators(
     separate_inputs: Sequence[str],
     step: Step,
 ) -> list[Operator]:
-    read, kept = (" cache.filter[b c r]" if is_cached else "" for is_cached in (step.resumed, step.cached))
+    old_state, new_state = (" cache.filter[b c r]" if is_cached else "" for is_cached in (step.resumed, step.cached))
     fused = step.attention == "flash"
     width = build.sizes["r"]
     filtering = build._replace(
@@ -91,7 +93,7 @@ def _filter_operators(
         operators.append(build.operator(f"{place}.activation", place, line, kind="elementwise", flops=flops))
     if step.cached:
         shift = filtering._replace(sizes={**filtering.sizes, "t": step.tokens})
-        line = f"u[b t c]{read} -> u[b t+r c]{kept}"
+        line = f"u[b t c]{old_state} -> u[b t+r c]{new_state}"
         operators.insert(0, shift.operator(f"{place}.shift", place, line, kind="copy"))
     if separate_inputs:
         line = f"{' '.join(separate_inputs)} -> u[b t c]"

@@ -56,24 +56,26 @@ def cast_kernels(operators: Sequence[Operator], code: ReferenceCode) -> Iterator
     summed: set[str] = set()  # 16-bit tensors added to fp32 tensors: their gradient arrives in fp32
     for operator in operators:
         name, gradient, _ = operator.name.partition(".grad")
-        which, found = (name, operator.layers), list[ExtraKernel]()
+        which, kernels = (name, operator.layers), list[ExtraKernel]()
         if operator.collective:
             wide.update(_written(operator, any(_read(operator, wide).values())))
         elif gradient and which in forward:
             types = forward[which]
-            found += [composed(operator, types.width)] if is_composed(operator) else _backward(operator, types, summed)
+            kernels += (
+                [composed(operator, types.width)] if is_composed(operator) else _backward(operator, types, summed)
+            )
         elif operator.kind != "optimizer" and not name.startswith("head.loss"):
             types = forward[which] = _types(operator, wide)
             wide.update(types.writes)
             if operator.lines[0].terms and types.wide:
                 summed |= {tensor for tensor, is_wide in types.reads.items() if not is_wide}
-            found += [composed(operator, types.width)] if is_composed(operator) else _forward(operator, types)
+            kernels += [composed(operator, types.width)] if is_composed(operator) else _forward(operator, types)
         if operator.kind == "bmm" and not gradient and operator.name.endswith("scores"):
             wide_queries[operator.layers] = forward[which].reads[operator.reads[0].name]
         dropped = code.dropout.probabilities and operator.kind == "softmax" and operator.group.endswith("attention")
         if dropped and (wide_queries.get(operator.layers, True) or not code.fp32_softmax):
-            found.append(ExtraKernel("dropout in fp32", 2 * operator.bytes_of(operator.writes[0])))
-        yield tuple(found)
+            kernels.append(ExtraKernel("dropout in fp32", 2 * operator.bytes_of(operator.writes[0])))
+        yield tuple(kernels)
 
 
 def _types(operator: Operator, wide: dict[str, bool]) -> TensorTypes:
@@ -142,18 +144,19 @@ def _backward(operator: Operator, types: TensorTypes, summed: set[str]) -> Itera
     if ".grad_sum_" in operator.name:  # the sum of a tensor's gradients from several operators
         yield from _in_fp32(operator, [t for t in (*operator.reads, *operator.writes) if types.reads[_of(t)]])
         return
-    given = [tensor for tensor in operator.writes if types.wide and _of(tensor) in types.reads]
-    narrow = [tensor for tensor in given if not types.reads[_of(tensor)]]
+    results = [tensor for tensor in operator.writes if types.wide and _of(tensor) in types.reads]
+    narrow = [tensor for tensor in results if not types.reads[_of(tensor)]]
     if operator.kind == "softmax" and _converts(operator):
-        given = [tensor for tensor in given if tensor not in narrow]  # the kernel writes them in 16 bits
+        results = [tensor for tensor in results if tensor not in narrow]  # the kernel writes them in 16 bits
     else:
         for tensor in narrow:
             yield from _cast(operator, tensor)
     arrived = [tensor for tensor in operator.reads if tensor.name.startswith("grad.") and types.writes.get(_of(tensor))]
-    kept = [t for t in operator.reads if types.reads.get(t.name) or types.writes.get(t.name)]
+    operands = [t for t in operator.reads if types.reads.get(t.name) or types.writes.get(t.name)]
     if _is_in_fp32(operator):
-        kept = [t for t in operator.reads if t.name in (types.reads | types.writes)]  # the kernel reads the cast copies
-    yield from _in_fp32(operator, [*arrived, *kept, *given])
+        # The kernel reads the cast copies.
+        operands = [t for t in operator.reads if t.name in (types.reads | types.writes)]
+    yield from _in_fp32(operator, [*arrived, *operands, *results])
     if types.wide and operator.kind == "norm":  # the second pass, for gain and bias
         yield ExtraKernel("gradients of gain and bias in fp32", 2 * largest(map(operator.bytes_of, operator.writes)))
 

@@ -110,8 +110,8 @@ def _is_gated(operator: Operator) -> bool:
 
 def _results(operator: Operator) -> tuple[Tensor, ...]:
     """The tensors whose elements are computed: all outputs of rotary embedding, else one output."""
-    found = tuple(tensor for tensor in operator.writes if not _is_stored(tensor))
-    return found if operator.function == "rotary" else found[-1:]
+    results = tuple(tensor for tensor in operator.writes if not _is_stored(tensor))
+    return results if operator.function == "rotary" else results[-1:]
 
 
 def _rows(operator: Operator) -> tuple[Tensor, ...]:

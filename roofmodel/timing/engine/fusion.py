@@ -60,20 +60,20 @@ def _input(operator: Operator, fuses: frozenset[str]) -> tuple[Any, ...] | None:
 
 
 def share_of_merged(
-    operators: Sequence[Operator], bounds: Sequence[Placement], one: Formula, columns: Sequence[Number],
+    operators: Sequence[Operator], bounds: Sequence[Placement], formula: Formula, columns: Sequence[Number],
     device: Device, dtype: str,
 ) -> Iterator[Expected]:  # fmt: skip
     """The shares of a merged GEMM's time by columns; all of it is never below the bound of the merged GEMM."""
     if len(operators) == 1:
-        yield clamp_to_bound(one.seconds, one.fit, bounds[0].bound_seconds)
+        yield clamp_to_bound(formula.seconds, formula.fit, bounds[0].bound_seconds)
         return
     first, *others = operators
     input_bytes = first.bytes_of(first.reads[0])
     data = sum(bound.cost.bytes for bound in bounds) - len(others) * input_bytes
     least = maximum(sum(bound.matmul_seconds for bound in bounds), data / device.bandwidth)
-    whole, every = clamp_to_bound(one.seconds, one.fit, least), sum(columns)
+    total, every = clamp_to_bound(formula.seconds, formula.fit, least), sum(columns)
     for own in columns:
-        yield Expected(*(seconds * own / every for seconds in whole))
+        yield Expected(*(seconds * own / every for seconds in total))
 
 
 def absorbs(operator: Operator, fuses: frozenset[str], follows_all_reduce: bool) -> str:

@@ -51,31 +51,31 @@ def extra_kernels(
     split = {f"grad.{''.join(tensor.name for tensor in writes)}" for writes in several_of}
     copied: set[tuple[object, ...]] = set()
     for operator, casting in zip(operators, cast, strict=False):
-        found = [] if fused else list(_copies(operator, copied))
+        kernels = [] if fused else list(_copies(operator, copied))
         gradient, first = operator.name.endswith(".grad"), operator.writes[0]
         several = not fused and is_composed(operator)
         if operator.kind == "softmax" and operator.group.endswith("attention"):
             apart = () if fused else ("scale",) if gradient else ("scale", "mask")
-            found += [ExtraKernel(name, 2 * operator.bytes_of(first)) for name in apart]
+            kernels += [ExtraKernel(name, 2 * operator.bytes_of(first)) for name in apart]
             wide = _is_wide(operator.widths.dtype)
             if code.fp32_softmax and eager and wide is not True:
-                found.append(_softmax_in_fp32(operator, gradient, either(wide, 0, 1)))
-            found += [_dropout(operator, first)] * dropout.probabilities
+                kernels.append(_softmax_in_fp32(operator, gradient, either(wide, 0, 1)))
+            kernels += [_dropout(operator, first)] * dropout.probabilities
         elif operator.kind == "softmax" and operator.name.startswith("head.loss"):
-            found.append(_in_fp32(operator, first, gradient))
+            kernels.append(_in_fp32(operator, first, gradient))
         elif several and eager:  # under autocast `cast_kernels` counts them
-            found.append(_composed(operator, operator.widths.dtype))
+            kernels.append(_composed(operator, operator.widths.dtype))
         elif operator.kind == "norm" and gradient and not several:
-            found.append(
+            kernels.append(
                 ExtraKernel("gradients of gain and bias", 2 * largest(map(operator.bytes_of, operator.writes)))
             )
-        found += [_dropout(operator, tensor, fused) for tensor in dropped_branches(operator, dropout)]
+        kernels += [_dropout(operator, tensor, fused) for tensor in dropped_branches(operator, dropout)]
         if operator.name.endswith(".grad_weight"):
             arriving = operator.reads[0]
             if arriving.name in split and not fused:
-                found.append(ExtraKernel(f"join {arriving.name}", 2 * operator.bytes_of(arriving)))
-            found += [_dropout(operator, arriving)] * (arriving.name.removeprefix("grad.") in added)
-        yield (*found, *casting)
+                kernels.append(ExtraKernel(f"join {arriving.name}", 2 * operator.bytes_of(arriving)))
+            kernels += [_dropout(operator, arriving)] * (arriving.name.removeprefix("grad.") in added)
+        yield (*kernels, *casting)
 
 
 def _is_wide(working: Format) -> bool:

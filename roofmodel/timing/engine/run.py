@@ -72,10 +72,10 @@ class Timing(NamedTuple):
 
     def implementations(self, kind: str, key: str) -> tuple[str, ...]:
         """The kernels of the engine for a kind and a format key, the preferred one first."""
-        named = (self.kernel,) if self.kernel else ()
+        own_kernel = (self.kernel,) if self.kernel else ()
         if kind == "collectives":
-            return (*named, self.engine.collectives)
-        return (*named, *self.engine.implementations(kind, key, self.device.generation))
+            return (*own_kernel, self.engine.collectives)
+        return (*own_kernel, *self.engine.implementations(kind, key, self.device.generation))
 
     @property
     def all_reduce(self) -> AllReduce | None:
@@ -100,18 +100,22 @@ class Timing(NamedTuple):
 
         return after_casts(operator)
 
-    def evidence(self, found: Formula | None) -> Evidence:
+    def evidence(self, kernel_formula: Formula | None) -> Evidence:
         """What a time from this formula is from."""
-        if found is None:
+        if kernel_formula is None:
             return "bound"
-        is_other = found.is_substitute or found.fitted_on != self.device.id or self.is_of_other_engine(found)
+        is_other = (
+            kernel_formula.is_substitute
+            or kernel_formula.fitted_on != self.device.id
+            or self.is_of_other_engine(kernel_formula)
+        )
         return "borrowed" if is_other else "measured"
 
-    def is_of_other_engine(self, found: Formula) -> bool:
+    def is_of_other_engine(self, kernel_formula: Formula) -> bool:
         """Whether the engine does not run the kernel of a formula. All engines run the same elementwise kernels."""
         own = (self.all_reduce.own,) if self.all_reduce else ()
-        names = (*own, *self.implementations(found.kind, found.format_key))
-        return found.kind != "elementwise" and found.implementation not in names
+        names = (*own, *self.implementations(kernel_formula.kind, kernel_formula.format_key))
+        return kernel_formula.kind != "elementwise" and kernel_formula.implementation not in names
 
     # --- times ---
 
@@ -119,12 +123,12 @@ class Timing(NamedTuple):
         self, operator: Operator, placed: Placement, dtype: str, kernels: Sequence[ExtraKernel] = ()
     ) -> Run:  # fmt: skip
         """One occurrence of an operator in a kernel of its own, with extra kernels."""
-        found = formula(self.executed(operator), placed, self.device, dtype, self)
-        time = found and clamp_to_bound(found.seconds, found.fit, placed.bound_seconds)
+        kernel_formula = formula(self.executed(operator), placed, self.device, dtype, self)
+        time = kernel_formula and clamp_to_bound(kernel_formula.seconds, kernel_formula.fit, placed.bound_seconds)
         for kernel in kernels:
             more = expect_elementwise(kernel.bytes, self.device, operator.widths.dtype.name)
             time = time and more and time + Expected(*(kernel.runs * seconds for seconds in more))
-        return Run(time, found, tuple(kernels), self.evidence(found))
+        return Run(time, kernel_formula, tuple(kernels), self.evidence(kernel_formula))
 
     def extra_kernels(
         self, operators: Sequence[Operator], code: ReferenceCode
@@ -146,13 +150,13 @@ class Timing(NamedTuple):
         extra = [kernels for _, kernels in zip(operators, self.extra_kernels(operators, code), strict=False)]
         if not fuses:
             return [alone(*each) for each in zip(operators, placed, extra, strict=True)]
-        found: dict[int, Run] = {}
+        run_by_place: dict[int, Run] = {}
         groups = [*merge_groups(operators, fuses)]
         after_all_reduce: Number = False  # whether the engine's own kernel reduced the input
         for group in groups:
             several, bounds = [operators[i] for i in group], [placed[i] for i in group]
             if runs := [*self._merged(several, bounds, dtype)]:
-                found |= dict(zip(group, runs, strict=True))
+                run_by_place |= dict(zip(group, runs, strict=True))
                 after_all_reduce = False
                 continue
             for place in group:
@@ -164,20 +168,20 @@ class Timing(NamedTuple):
                     if fusion == "all_reduce_norm":
                         time = Expected(*map(partial(either, after_all_reduce), time, run.expected))
                     run = Run(time, extra_kernels=run.extra_kernels, absorbed=fusion)
-                found[place] = run
+                run_by_place[place] = run
                 if fusion != "residual":
                     after_all_reduce = runs_own_all_reduce(operator, self.device, self.all_reduce)
-        return [found[place] for place in range(len(operators))]
+        return [run_by_place[place] for place in range(len(operators))]
 
     def _merged(self, several: Sequence[Operator], bounds: Sequence[Placement], dtype: str) -> Iterator[Run]:
         """The shares of a merged GEMM, or a GEMM whose input the previous kernel quantizes; nothing for others."""
         quantizes = "quantize" in self.engine.fuses
         if several[0].kind != "gemm" or (len(several) == 1 and not quantizes):
             return
-        one = merged_gemms(several, self.device, dtype, self)
-        if one is None:
+        merged = merged_gemms(several, self.device, dtype, self)
+        if merged is None:
             return
-        by, columns = one
+        by, columns = merged
         times = share_of_merged(several, bounds, by, columns, self.device, dtype)
         names, evidence = tuple(operator.name for operator in several), self.evidence(by)
         for own, time in zip(columns, times, strict=True):
