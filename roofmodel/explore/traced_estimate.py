@@ -295,11 +295,11 @@ def traced_widths(trace: Trace, work: Workload) -> Widths:
     All other weight matrices have one format, also in a checkpoint with several.
     """
     low = min_bits(work.phases[0])
-    formats = (
+    dtype, weights, kv, gemm = (
         _TracedFormat(name, trace.input(f"bits|{name}", low))  # type: ignore[arg-type]
         for name in ("dtype", "weights", "kv", "gemm")
     )
-    return _TracedWidths(*formats, unconverted=work.unconverted)
+    return _TracedWidths(dtype, weights, kv, gemm, unconverted=work.unconverted)
 
 
 def min_bits(phase: Phase) -> int:

@@ -314,6 +314,10 @@ def _mlp(fields: Fields, width: int, fused: str = "fused_gate", bias: str = "mlp
 
 
 def _moe(fields: Fields) -> MoE:
+    groups = fields["expert_groups"] or 1
+    active_groups = fields["experts_active_groups"] or groups
+    if fields["experts"] % groups or active_groups * fields["experts"] // groups < fields["experts_active"]:
+        groups = active_groups = 1  # defaults of the config class, in a config of other sizes
     return MoE(
         experts=fields["experts"],
         active=fields["experts_active"],
@@ -323,6 +327,8 @@ def _moe(fields: Fields) -> MoE:
         router_bias=fields["router_bias"],
         correction=fields["correction"],
         router_norm=_norm(fields) if fields["mlp_with_experts"] else None,
+        groups=groups,
+        active_groups=active_groups,
     )
 
 

@@ -71,8 +71,10 @@ def experts(moe: MoE, block: BlockContext) -> Iterator[Operator]:
 
 def _exchange_of_tokens(moe: MoE, step: Step) -> Collective:
     """The all-to-all of an MoE layer. Where all tokens choose the same experts, there are no others."""
-    experts = moe.active if step.routing.name == "same" else moe.experts
-    return Collective("alltoall", step.parallel.ep, experts=experts, active=moe.active)
+    exchange = Collective("alltoall", step.parallel.ep, experts=moe.active, active=moe.active)
+    if step.routing.name == "same":
+        return exchange
+    return exchange._replace(experts=moe.experts, groups=moe.groups, active_groups=moe.active_groups)
 
 
 def _in_gemm_format(build: Builder) -> Builder:
