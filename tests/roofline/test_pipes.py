@@ -14,8 +14,7 @@ from roofmodel.roofline.points import group, points
     ("name", "pipes"),
     [
         ("void copy_kernel(float*)", ["fp32"]),
-        ("turing_h1688gemm_128x128_ldg8_stages_32x1_tn", ["tensor_fp16"]),
-        ("turing_int8_i8816gemm_int8_128x128", ["tensor_int8"]),
+        ("turing_fp16_s1688gemm_fp16_128x128_ldg8_f2f_tn", ["tensor_fp16"]),
     ],
 )
 def test_kernels_without_flops_have_the_ceiling_of_the_format_in_their_names(name: str, pipes: list[str]) -> None:
