@@ -14,7 +14,8 @@ from roofmodel.profiles.kernel import Evidence, Flops, Kernel, Traffic
 from roofmodel.roofline.ceilings import choose_ceilings
 from roofmodel.roofline.device import DeviceIdentification
 from roofmodel.roofline.points import group, points
-from tests.profiles.samples import measured_file, needs_measured
+from tests.profiles.samples import measured as measured_file
+from tests.profiles.samples import needs_measured
 
 
 def kernel(
