@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from roofmodel.counting.number_formats import COMPUTE_FORMATS, FORMATS
@@ -112,10 +112,10 @@ def _sets(device: Device, keys: Sequence[str], sets: UniqueRecords, stored: Sequ
     A link of a collective has one set.
     """
     kind, implementation, *link_names = keys
-    fitted_sets = getattr(device.calibration, kind)
+    fitted_sets, names = getattr(device.calibration, kind), kernels_of(device, implementation)
 
     def index(wanted: str) -> int | None:
-        fitted = choose_set(fitted_sets, kernels_of(device, kind, implementation, wanted), wanted)
+        fitted = choose_set(fitted_sets, names(kind, wanted), wanted)
         if fitted is None:
             return None
         values = fitted.timing._asdict() | {"low": fitted.fit.low, "high": fitted.fit.high}
@@ -127,11 +127,12 @@ def _sets(device: Device, keys: Sequence[str], sets: UniqueRecords, stored: Sequ
     return {dtype: {name: index(format_key(dtype, name)) for name in stored} for dtype in COMPUTE_FORMATS}
 
 
-def kernels_of(device: Device, kind: str, implementation: str, key: str) -> tuple[str, ...]:
-    """The kernels that a traced implementation stands for on a device: those of an engine, or itself."""
+def kernels_of(device: Device, implementation: str) -> Callable[[str, str], tuple[str, ...]]:
+    """The kernels that a traced implementation stands for on a device, by kind and format key: those of an engine, or
+    itself."""
     if implementation in engine.names():
-        return Timing(device, Engine.load(implementation)).implementations(kind, key)
-    return (implementation,)
+        return Timing(device, Engine.load(implementation)).implementations
+    return lambda kind, key: (implementation,)
 
 
 def _value(number: float | None) -> Any:

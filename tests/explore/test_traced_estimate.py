@@ -116,7 +116,7 @@ def inputs(
             wanted = links[key].parameters
         else:
             wanted = format_key(*(formats[role] for role in key.split("/")))
-        fitted = choose_set(sets, kernels_of(device, which, implementation, wanted), wanted)
+        fitted = choose_set(sets, kernels_of(device, implementation)(which, wanted), wanted)
         return fitted and getattr(fitted.fit if field in ("low", "high") else fitted.timing, field)
 
     return value
