@@ -313,11 +313,20 @@ def _mlp(fields: Fields, width: int, fused: str = "fused_gate", bias: str = "mlp
     )
 
 
+def _expert_groups(fields: Fields) -> tuple[int, int]:
+    """The groups of experts, and those of which a token has experts; (1, 1) without a limit.
+
+    The defaults of a config class set none in a config of other sizes. In a derivation, experts are a symbol.
+    """
+    experts, groups = fields["experts"], fields["expert_groups"] or 1
+    chosen = fields["experts_active_groups"] or groups
+    if groups == 1 or not isinstance(experts, int) or experts % groups:
+        return 1, 1
+    return (groups, chosen) if chosen * experts // groups >= fields["experts_active"] else (1, 1)
+
+
 def _moe(fields: Fields) -> MoE:
-    groups = fields["expert_groups"] or 1
-    active_groups = fields["experts_active_groups"] or groups
-    if fields["experts"] % groups or active_groups * fields["experts"] // groups < fields["experts_active"]:
-        groups = active_groups = 1  # defaults of the config class, in a config of other sizes
+    groups, active_groups = _expert_groups(fields)
     return MoE(
         experts=fields["experts"],
         active=fields["experts_active"],
