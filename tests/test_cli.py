@@ -155,6 +155,7 @@ BAD: list[tuple[str, list[str]]] = [
     ("models show gpt2 --format markdown", ["--format", "'markdown'", "table, json"]),
     ("hw list --format csv", ["--format", "'csv'", "table, json"]),
     ("hw show gpu", ["unknown device 'gpu'", "a100"]),
+    ("hw show", ["give either a device or a profiler file", "--from FILE"]),
     ("hw show a100 --format xml", ["--format", "'xml'", "table, json"]),
     ("hw check missing.yaml", ["missing.yaml", "no such file"]),
     ("hw check .", [".", "a folder"]),

@@ -16,6 +16,7 @@ from roofmodel.errors import (
     Command,
     DeviceError,
     ModelError,
+    Option,
     RoofError,
     WorkloadError,
     shorten,
@@ -166,7 +167,7 @@ def show_hardware(hw: Hardware | None = None, *, profile: PathLike | None = None
     from roofmodel.devices.derived import device_yaml
 
     if (hw is None) == (profile is None):
-        raise WorkloadError("give either a device or a profiler file")
+        raise WorkloadError("give either a device or a profiler file with ", Option("profile", "FILE"))
     if profile is None:
         assert hw is not None
         return DeviceListing(listing.device(Device.load(hw)), lambda: library.text(device_name(hw)))

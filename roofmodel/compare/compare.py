@@ -18,7 +18,7 @@ from roofmodel.compare.kernel_groups import WorkGroup
 from roofmodel.compare.matching import Matching
 from roofmodel.compare.passes import ChosenPasses
 from roofmodel.compare.sequence import Occurrence
-from roofmodel.compare.stated_workload import StatedWorkload, stated_workload
+from roofmodel.compare.stated_workload import StatedWorkload, stated_images, stated_workload
 from roofmodel.compare.tally import Tally
 from roofmodel.devices.device import Device, Hardware, device_name
 from roofmodel.errors import Message, Option, ProfileError, RoofError, Text, WorkloadError, joined, warnings_in
@@ -74,8 +74,11 @@ def compare(
     shown = {"engine": engine_of(kernels)} if workload.get("engine") is None else {}
     predicted = estimate(architecture, identified.device, **{**workload, **shown})
     phases = [phase.step.phase for phase in predicted.phases]
-    profile_workload = stated_workload(kernels, phases[0] if len(phases) == 1 else None, workload)
-    if profile_workload and profile_workload.options and not architecture.image:
+    if architecture.image:
+        profile_workload = stated_images(kernels, int(predicted.workload.seq), workload)
+    else:
+        profile_workload = stated_workload(kernels, phases[0] if len(phases) == 1 else None, workload)
+    if profile_workload and profile_workload.options:
         predicted = estimate(architecture, identified.device, **{**workload, **shown, **profile_workload.options})
     refuse_stages(predicted.workload, "a profile is compared with one pass through all layers")
     matched = _match(kernels, predicted, steps, profile)
@@ -259,8 +262,6 @@ def _workload_notes(
     Raises WorkloadError if the profile does not state any and the user gives none.
     """
     image = predicted.architecture.image
-    if profile_workload and image:  # the rows of its GEMMs suggest a batch: _option_hints
-        return
     options = profile_workload.options if profile_workload else {}
     if profile_workload and options:
         yield Message(
@@ -280,10 +281,12 @@ def _workload_notes(
     phase = [joined(" or ", (Option("phase", each) for each in OPPOSITE_PHASE))] if several else []
     if not any(known_options.get(name) for name in ("batch", "seq", "context")):
         why = "the file has neither recorded shapes of GEMMs nor annotations of a serving engine"
+        if image:
+            why = "the file records no shapes of convolutions, nor of the GEMMs of tokens"
+        unknown = "the batch is" if image else "batch and lengths are"
         values = joined(" and ", (Option(option.name, "N") for option in assumed))
         raise WorkloadError(
-            f"{_names(profile)}: batch and lengths are unknown: "
-            f"{profile_workload.source if profile_workload else why}; give ",
+            f"{_names(profile)}: {unknown} unknown: {profile_workload.source if profile_workload else why}; give ",
             joined(", or ", [*phase, values]),
         )
     if profile_workload:

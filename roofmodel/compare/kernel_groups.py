@@ -218,6 +218,17 @@ def recorded_attention(kernel: Kernel) -> tuple[int, int, int] | None:
     return int(queries[0]), int(queries[2]), int(keys[2])
 
 
+def recorded_images(kernel: Kernel) -> int | None:
+    """Images of the convolution that launched a kernel; None if shapes were not recorded.
+
+    Its first argument, also of its backward pass, is images x channels x rows x columns.
+    """
+    call = _call(kernel)
+    if call is None or "conv" not in call.name or not call.shapes or len(call.shapes[0]) != 4:
+        return None
+    return int(call.shapes[0][0]) or None
+
+
 def operand_sizes(kernel: Kernel) -> tuple[float, ...]:
     """Elements of the two factors and the result of a GEMM; empty if shapes were not recorded."""
     gemm_sizes = recorded_gemm(kernel)

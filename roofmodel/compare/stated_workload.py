@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from roofmodel.compare.kernel_groups import recorded_attention, recorded_gemm
+from roofmodel.compare.kernel_groups import recorded_attention, recorded_gemm, recorded_images
 from roofmodel.profiles.kernel import Kernel
 from roofmodel.roofline.serving_steps import serving_step
 
@@ -53,6 +53,23 @@ def stated_workload(
     if 2 * times < sum(rows.values()):
         return StatedWorkload({}, "the recorded shapes of GEMMs have different numbers of rows")
     return StatedWorkload(_of_rows(int(count), phase, given_options), "the recorded shapes of GEMMs")
+
+
+def stated_images(kernels: Sequence[Kernel], tokens: int, given_options: Mapping[str, Any]) -> StatedWorkload | None:
+    """The batch that the profile states of a model of images with `tokens` tokens each; None: it has no shapes."""
+    images = Counter(batch for kernel in kernels if (batch := recorded_images(kernel)))
+    if images:
+        return StatedWorkload(
+            _missing({"batch": images.most_common(1)[0][0]}, given_options), "the recorded shapes of convolutions"
+        )
+    rows = Counter(gemm.m for kernel in kernels if (gemm := recorded_gemm(kernel)) and gemm.batch == 1)
+    if not rows or not tokens:
+        return None
+    count = int(rows.most_common(1)[0][0])
+    if count % tokens:
+        why = f"the recorded shapes of GEMMs have {count} rows, and an image has {tokens} tokens"
+        return StatedWorkload({}, why)
+    return StatedWorkload(_missing({"batch": count // tokens}, given_options), "the recorded shapes of GEMMs")
 
 
 def _of_rows(rows: int, phase: str, given_options: Mapping[str, Any]) -> dict[str, int]:

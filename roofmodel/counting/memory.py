@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from roofmodel.counting.notation import Tensor
 from roofmodel.counting.number_formats import Format
@@ -38,6 +38,16 @@ class Memory(NamedTuple):
 
 NEED_WEIGHTS = ("weights", "total")
 """What is unknown of a memory if the format of the weights is."""
+NEED_NO_WEIGHTS = (
+    "matmul_flops", "vector_flops", "matmul_flops_all_pairs", "kv_cache_bytes", "link_bytes", "kernels",
+    "communication_seconds", "expected_communication_seconds",
+)  # fmt: skip
+"""What is known of a pass if the format of the weights is not: without the bytes of the weights, it has no times."""
+
+
+def without_weights(totals: Mapping[str, Any]) -> dict[str, Any]:
+    """The totals of a pass, with None for what depends on the bytes of the weights."""
+    return {name: value if name in NEED_NO_WEIGHTS else None for name, value in totals.items()}
 
 
 def pass_memory(arch: Architecture, step: Step, operators: Sequence[Operator], weights: Number) -> Memory:

@@ -103,6 +103,23 @@ class Widths(NamedTuple):
         """The name of the compute format of GEMMs."""
         return (self.gemm or self.dtype).name
 
+    @property
+    def gemm_input(self) -> Format:
+        """The format in which a GEMM reads its input: the compute format, if it is narrower than the working format."""
+        return self.dtype if self.gemm is None or self.gemm.bits >= self.dtype.bits else self.gemm
+
+    def unconverted_compute(self, gemm: str) -> str:
+        """The format in which GEMMs with weights in the working format compute, where others compute in `gemm`."""
+        return gemm if FORMATS[gemm].bits >= 16 else self.dtype.name
+
+    def attention_compute(self, gemm: str) -> str:
+        """The format in which attention computes: at least 16 bits where its inputs and the KV cache have as many."""
+        return self.unconverted_compute(gemm) if min(self.dtype.bits, self.kv.bits) >= 16 else gemm
+
+    def compute_format(self, name: str) -> Format:
+        """The format `name`, in which an operator computes."""
+        return self.dtype if self.dtype.name == name else FORMATS[name]
+
     def format(self, tensor: Tensor) -> Format:
         """The storage format of a tensor; a gradient has the format of its tensor."""
         if tensor.is_cached:

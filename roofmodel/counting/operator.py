@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple
 
 from roofmodel.counting.collective import Collective
 from roofmodel.counting.notation import AXES, AXIS_OVERRIDES, NAME, OperatorLine, Sizes, Tensor, parse, split_axes
-from roofmodel.counting.number_formats import FORMATS, Widths
+from roofmodel.counting.number_formats import Widths
 from roofmodel.numbers.algebra import Number, product, whole
 
 
@@ -177,10 +177,11 @@ class Operator:
         quantized weights (vLLM creates gates with `quant_config=None`, and its head is no quantized linear layer).
         Nor does it apply to attention on activations and a KV cache of at least 16 bits.
         """
-        if self.widths.gemm is None or FORMATS[dtype].bits >= 16 or not self.lines[0].contracted:
+        if self.widths.gemm is None or not self.lines[0].contracted:
             return dtype
-        unconverted = self.multiplies_unconverted_weights or self._multiplies_unconverted_activations
-        return self.widths.dtype.name if unconverted else dtype
+        if self.multiplies_unconverted_weights:
+            return self.widths.unconverted_compute(dtype)
+        return self.widths.attention_compute(dtype) if self._multiplies_activations else dtype
 
     @cached_property
     def multiplies_unconverted_weights(self) -> bool:
@@ -188,11 +189,10 @@ class Operator:
         return any(map(self.widths.keeps_working_format, self.lines[0].factors))
 
     @property
-    def _multiplies_unconverted_activations(self) -> bool:
-        """Whether this is attention, fused or eager, on activations and a KV cache of at least 16 bits."""
-        if self.kind not in ("attention", "bmm") or any(factor.is_parameter for factor in self.lines[0].factors):
-            return False
-        return self.widths.dtype.bits >= 16 and self.widths.kv.bits >= 16
+    def _multiplies_activations(self) -> bool:
+        """Whether this is attention, fused or eager."""
+        is_parameter = any(factor.is_parameter for factor in self.lines[0].factors)
+        return self.kind in ("attention", "bmm") and not is_parameter
 
     @cached_property
     def _bytes_of(self) -> dict[Tensor, Number]:

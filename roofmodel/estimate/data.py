@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from roofmodel.counting.memory import NEED_WEIGHTS
+from roofmodel.counting.memory import NEED_WEIGHTS, without_weights
 from roofmodel.estimate.tables import MEMORY_OF_A_GPU, OPERATORS
 from roofmodel.numbers.algebra import plain
 from roofmodel.options.workload import key_of
@@ -12,7 +12,7 @@ from roofmodel.report import encoding
 from roofmodel.steps.estimate import Estimate
 from roofmodel.steps.options import engine_figures, options_in_effect
 from roofmodel.steps.phase import PhaseEstimate
-from roofmodel.steps.placed import totals_of
+from roofmodel.steps.placed import Placed, totals_of
 from roofmodel.steps.stages import phase_totals, stage_totals
 
 
@@ -46,12 +46,25 @@ def to_dict(estimate: Estimate) -> dict[str, Any]:
 
 
 def _phase(estimate: Estimate, phase: PhaseEstimate) -> dict[str, Any]:
-    """A phase with its totals by stage; without the bytes of weights in an unknown format."""
+    """A phase with its totals by stage; without what depends on the bytes of weights in an unknown format."""
     document = phase_document(phase) | _stages(phase)
     if not estimate.has_total:
-        for totals in (document["totals"], *document.get("stages", {}).values()):
-            totals["weight_bytes"] = None
+        document["ops"] = [*map(_without_weights, phase.placed, document["ops"])]
+        for part in document.keys() & {"totals", "without_cache"}:
+            document[part] = without_weights(document[part])
+        if "stages" in document:
+            document["stages"] = {name: without_weights(totals) for name, totals in document["stages"].items()}
     return document
+
+
+NEED_BYTES = (
+    "bytes_read", "intensity", "bound", "bound_seconds", "expected_seconds", "implementation", "expected_from", "fused",
+)  # fmt: skip
+"""What is unknown of an operator that reads weights in an unknown format."""
+
+
+def _without_weights(placed: Placed, row: dict[str, Any]) -> dict[str, Any]:
+    return row | dict.fromkeys(NEED_BYTES) if placed.operator.parameters else row
 
 
 def workload_document(estimate: Estimate) -> dict[str, Any]:
@@ -125,7 +138,11 @@ def _stages(phase: PhaseEstimate) -> dict[str, Any]:
 
 def flat(estimate: Estimate) -> list[dict[str, Any]]:
     """One flat record per operator, for CSV and data frames."""
-    return [{"phase": phase.step.phase} | op for phase in estimate.phases for op in OPERATORS.flat(phase.placed)]
+    return [
+        {"phase": phase.step.phase} | (op if estimate.has_total else _without_weights(placed, op))
+        for phase in estimate.phases
+        for placed, op in zip(phase.placed, OPERATORS.flat(phase.placed), strict=True)
+    ]
 
 
 def as_json(estimate: Estimate) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from roofmodel.counting.memory import NEED_WEIGHTS
 from roofmodel.estimate.summary import summary
-from roofmodel.estimate.tables import MEMORY_OF_A_GPU, OPERATOR_LINES, markdown_lines
+from roofmodel.estimate.tables import MEMORY_OF_A_GPU, OPERATOR_LINES, known_columns, markdown_lines
 from roofmodel.estimate.text import describe_remarks
 from roofmodel.report.encoding import escape_markdown
 from roofmodel.report.table import MEMORY, Column
@@ -25,8 +25,9 @@ def as_markdown(estimate: Estimate) -> str:
         *(f"| {label} | {' '.join(text.split())} |" for label, text in summary(estimate)),
     ]
     for phase in estimate.phases:
-        lines += ["", f"## {describe_phase(phase)}", "", *OPERATOR_LINES.markdown(markdown_lines(phase))]
-        for remark in describe_remarks(estimate, phase):
+        table = known_columns(OPERATOR_LINES, estimate)
+        lines += ["", f"## {describe_phase(phase)}", "", *table.markdown(markdown_lines(phase))]
+        for remark in describe_remarks(estimate, phase) if estimate.has_total else ():
             lines += ["", _sentence(remark)]
     lines += ["", "## memory", "", *_memory(estimate)]
     lines += ["", *(f"- {note}" for note in estimate.notes)]

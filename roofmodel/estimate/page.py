@@ -9,7 +9,7 @@ from pathlib import Path
 from roofmodel.estimate import picture
 from roofmodel.estimate.markdown import known_memory
 from roofmodel.estimate.summary import summary
-from roofmodel.estimate.tables import MEMORY_OF_A_GPU, OPERATOR_LINES, markdown_lines
+from roofmodel.estimate.tables import MEMORY_OF_A_GPU, OPERATOR_LINES, known_columns, markdown_lines
 from roofmodel.estimate.text import describe_remarks
 from roofmodel.report.page import IMAGE_SOURCES, page_file, render_page
 from roofmodel.steps.estimate import Estimate
@@ -33,7 +33,7 @@ def html(estimate: Estimate) -> str:
         heading=escape(title),
         about=escape(describe_workload(estimate)),
         answers=answers,
-        picture=_svg(estimate),
+        picture=_svg(estimate) if estimate.has_total else "",
         phases="\n".join(_phase(estimate, phase) for phase in estimate.phases),
         memory=MEMORY_OF_A_GPU._replace(columns=known_memory(estimate)).html([estimate.memory]),
         notes=f"<h2>Notes</h2><ul>{notes}</ul>" if notes else "",
@@ -42,7 +42,7 @@ def html(estimate: Estimate) -> str:
 
 def _phase(estimate: Estimate, phase: PhaseEstimate) -> str:
     remarks = "".join(f'<p class="note">{escape(remark)}</p>' for remark in describe_remarks(estimate, phase))
-    table = OPERATOR_LINES.html([*markdown_lines(phase)])
+    table = known_columns(OPERATOR_LINES, estimate).html([*markdown_lines(phase)])
     return f"<h2>{escape(describe_phase(phase))}</h2>\n{table}{remarks}"
 
 

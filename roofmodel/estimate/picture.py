@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from roofmodel.errors import Option, WorkloadError
 from roofmodel.estimate.rows import OperatorRow, full_label, rows, with_letters
 from roofmodel.numbers import units
 from roofmodel.report import canvas, labels, marks
@@ -60,6 +61,8 @@ class MarkedRow(NamedTuple):
 
 def draw(estimate: Estimate, path: Path, form: str) -> None:
     """Draw the estimate into a file; `form` is png, svg or pdf."""
+    if not estimate.has_total:
+        raise WorkloadError("unknown weight format, so there are no times to draw; give ", Option("weights", "int4"))
     arch, device, dtype = estimate.architecture, estimate.device, estimate.workload.dtype
     top, vector = device.matmul_pipe(dtype), device.vector_pipe(dtype)
     tables = _tables(estimate)

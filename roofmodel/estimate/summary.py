@@ -33,6 +33,9 @@ def summary(estimate: Estimate) -> list[Answer]:
     A single phase has its utilization in place of the second latency: MFU as appendix B of PaLM (arXiv 2204.02311)
     defines it, where all token pairs of attention count and recomputation does not. `generate` has both latencies.
     """
+    if not estimate.has_total:  # no times without the bytes of the weights
+        times = [Answer(LATENCY.get(phase.step.phase, "latency"), _unknown_format()) for phase in estimate.phases]
+        return [*times, Answer("memory", describe_memory(estimate)), Answer("max batch", describe_largest(estimate))]
     return [
         *(answer for phase in estimate.phases for answer in _latencies(phase)),
         *_rates(estimate.phases),
@@ -151,12 +154,16 @@ def _join_phases(phases: tuple[PhaseEstimate, ...], texts: list[str]) -> str:
     return " · ".join(f"{phase.step.phase}: {text}" for phase, text in zip(phases, texts, strict=True))
 
 
+def _unknown_format() -> str:
+    return f"unknown weight format; give {Option('weights')}"
+
+
 def describe_memory(estimate: Estimate) -> str:
     """`3.22 of 72 GiB (0.9 of 80 GiB): fits; weights 2.9 GiB, KV 300 MiB, activations 28.1 MiB`."""
     need = estimate.memory
     if not estimate.has_total:
         known_roles = f"KV {units.binary(need.kv_cache)}, activations {units.binary(need.activations)}"
-        return f"unknown weight format; give {Option('weights')} ({known_roles})"
+        return f"{_unknown_format()} ({known_roles})"
     roles = {
         "weights": need.weights,
         "KV": need.kv_cache,

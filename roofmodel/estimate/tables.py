@@ -23,6 +23,7 @@ from roofmodel.report.table import (
     Table,
     joined,
 )
+from roofmodel.steps.estimate import Estimate
 from roofmodel.steps.phase import PhaseEstimate
 from roofmodel.steps.placed import Placed
 
@@ -225,6 +226,14 @@ GROUP_LINES = Table(
     _operators("group", Column(None, "ops", COUNT, "times", only="terminal", priority=3)),
     style=_bold,
 )
+
+
+def known_columns(table: Table, estimate: Estimate) -> Table:
+    """The table without the columns that need the bytes of the weights, if their format is unknown."""
+    if estimate.has_total:
+        return table
+    needing = ("bytes", "FLOP/B", "bound by", "bound", "", "share", "share of bound", "expected")
+    return table.without(*needing)
 
 
 def terminal_lines(

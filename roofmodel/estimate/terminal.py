@@ -11,7 +11,7 @@ from rich.text import Text
 from roofmodel.errors import Option
 from roofmodel.estimate.rows import group_rows, rows, with_letters
 from roofmodel.estimate.summary import Answer, summary
-from roofmodel.estimate.tables import GROUP_LINES, OPERATOR_LINES, style, terminal_lines
+from roofmodel.estimate.tables import GROUP_LINES, OPERATOR_LINES, known_columns, style, terminal_lines
 from roofmodel.estimate.text import describe_remarks
 from roofmodel.numbers import units
 from roofmodel.report import chart
@@ -46,14 +46,16 @@ class EstimateView:
             shown = lettered_rows if self.roofline else [("", row) for _, row in lettered_rows]
             yield Text()
             yield Text(describe_phase(phase), style="bold")
-            yield (OPERATOR_LINES if self.ops else GROUP_LINES).terminal(terminal_lines(phase, shown, self.ops))
-            yield from (Text(remark, style="dim") for remark in describe_remarks(estimate, phase))
+            table = known_columns(OPERATOR_LINES if self.ops else GROUP_LINES, estimate)
+            yield table.terminal(terminal_lines(phase, shown, self.ops))
+            if estimate.has_total:
+                yield from (Text(remark, style="dim") for remark in describe_remarks(estimate, phase))
             marks += [
                 chart.Mark(letter, f"bold {style(row)}", row.cost.intensity, row.flops_per_second)
                 for letter, row in lettered_rows
                 if row.cost.flops
             ]
-        if self.roofline:
+        if self.roofline and estimate.has_total:
             yield Text()
             yield from _roofline(estimate, marks, width)
         if self.hint:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from roofmodel.counting.number_formats import COMPUTE_FORMATS, FORMATS
@@ -22,7 +22,7 @@ from roofmodel.timing.parameter_sets import choose_set, format_key
 
 
 def describe_device(
-    device: Device, used: Sequence[tuple[str, str, str]], sets: UniqueRecords, stored: Sequence[str] = tuple(FORMATS)
+    device: Device, used: Sequence[tuple[str, ...]], sets: UniqueRecords, stored: Sequence[str] = tuple(FORMATS)
 ) -> dict[str, Any]:
     """A device: its figures, and the indices in `sets` of the `used` parameter sets that it has, by compute format and
     `stored` format."""
@@ -30,7 +30,7 @@ def describe_device(
         "id": device.id,
         "name": device.name,
         "aliases": [alias for alias, name in ALIASES.items() if name == device.id],
-        "parameters": _parameters(device, {kind for kind, _, _ in used}),
+        "parameters": _parameters(device, {kind for kind, *_ in used}),
         "capacity": _value(device.capacity),
         "bandwidth": _value(device.bandwidth),
         "l2": _value(l2_bytes(device)),
@@ -43,7 +43,7 @@ def describe_device(
         "node_size": gpus_per_node(device),
         "network_note": _network_note(device),
         "pipes": {dtype: pipes for dtype in COMPUTE_FORMATS if (pipes := _pipes(device, dtype))},
-        "sets": {"|".join(keys): _sets(device, *keys, sets, stored) for keys in used if _expects(device, keys[0])},
+        "sets": {"|".join(keys): _sets(device, keys, sets, stored) for keys in used if _expects(device, keys[0])},
     }
 
 
@@ -100,37 +100,39 @@ def _parameters(device: Device, used: Collection[str]) -> str:
     return "expected times are fitted to measurements of this device"
 
 
-def sets_used(nodes: Sequence[Node]) -> list[tuple[str, str, str]]:
-    """Kind, implementation and role of the parameter sets that inputs name."""
-    names = [node[1] for node in nodes if node[0] == "input" and node[1].startswith("set|")]
-    return list(dict.fromkeys(tuple(name.split("|")[1:4]) for name in names))
+def sets_used(nodes: Sequence[Node]) -> list[tuple[str, ...]]:
+    """Kind and implementation of the parameter sets that inputs name; for collectives, the link too."""
+    names = [node[1].split("|")[1:] for node in nodes if node[0] == "input" and node[1].startswith("set|")]
+    return list(dict.fromkeys(tuple(name[: 3 if name[0] == "collectives" else 2]) for name in names))
 
 
-def _sets(device: Device, kind: str, implementation: str, role: str, sets: UniqueRecords, stored: Sequence[str]) -> Any:
-    """The index of the parameter set by compute format and format of the role; None where none is fitted.
+def _sets(device: Device, keys: Sequence[str], sets: UniqueRecords, stored: Sequence[str]) -> Any:
+    """The index of the parameter set by compute format and stored format; None where none is fitted.
 
-    For collectives the role is a link, which has one set.
+    A link of a collective has one set.
     """
-    fitted_sets = getattr(device.calibration, kind)
+    kind, implementation, *link_names = keys
+    fitted_sets, names = getattr(device.calibration, kind), kernels_of(device, implementation)
 
     def index(wanted: str) -> int | None:
-        fitted = choose_set(fitted_sets, kernels_of(device, kind, implementation, wanted), wanted)
+        fitted = choose_set(fitted_sets, names(kind, wanted), wanted)
         if fitted is None:
             return None
         values = fitted.timing._asdict() | {"low": fitted.fit.low, "high": fitted.fit.high}
         return sets.index({name: _value(value) for name, value in values.items()})
 
-    if kind == "collectives":
-        link = _links(device)[role]
+    for name in link_names:
+        link = _links(device)[name]
         return link and index(link.parameters)
     return {dtype: {name: index(format_key(dtype, name)) for name in stored} for dtype in COMPUTE_FORMATS}
 
 
-def kernels_of(device: Device, kind: str, implementation: str, key: str) -> tuple[str, ...]:
-    """The kernels that a traced implementation stands for on a device: those of an engine, or itself."""
+def kernels_of(device: Device, implementation: str) -> Callable[[str, str], tuple[str, ...]]:
+    """The kernels that a traced implementation stands for on a device, by kind and format key: those of an engine, or
+    itself."""
     if implementation in engine.names():
-        return Timing(device, Engine.load(implementation)).implementations(kind, key)
-    return (implementation,)
+        return Timing(device, Engine.load(implementation)).implementations
+    return lambda kind, key: (implementation,)
 
 
 def _value(number: float | None) -> Any:

@@ -420,7 +420,7 @@ function perElement(op) {
 }
 
 function formula(op) {
-  const { letters, numbers } = gemmFlops(op), pipes = device().pipes[state.dtype];
+  const { letters, numbers } = gemmFlops(op), pipes = device().pipes[input(`format|${op.compute_role}`)];
   const bytes = si(bytesOf(op), "B"), matmul = si(op.matmul_flops, "FLOP"), vector = si(op.vector_flops, "FLOP");
   const line = (name, ...content) => html("div", { class: "line" },
     html("span", { class: "name" }, name), ...content.map((part) => html("div", {}, ...[part].flat())));

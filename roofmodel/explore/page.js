@@ -140,21 +140,25 @@ function input(name) {
   if (NUMBERS.includes(kind)) return BigInt(state[kind]);
   if (kind === "optimizer") return state.optimizer;
   if (kind === "positions") return state.logits === "all" ? BigInt(state[model().encodes ? "decoder_seq" : "seq"]) : 1n;
+  const isNarrow = (name) => data.formats[name].bits < 16;
   const format = (role) => {
-    if (role === "others") return data.formats[format("weights")].bits >= 16 ? format("weights") : state.dtype;
-    return role === "dtype" ? state.dtype : state[role] || state.dtype;
+    if (role === "dtype") return isNarrow(state.dtype) ? model().activations_with_narrow_dtype[state.hw] : state.dtype;
+    if (role === "others") return isNarrow(format("weights")) ? format("dtype") : format("weights");
+    if (role === "attention") return isNarrow(format("kv")) ? state.dtype : format("dtype");
+    return state[role] || state.dtype; // "gemm" is dtype
   };
   if (kind === "format") return format(keys[0]);
   if (kind === "bits") return BigInt(data.formats[format(keys[0])].bits);
   if (kind === "device") {
-    const [field, linkField] = keys, pipes = device().pipes[state.dtype];
-    if (field === "vector") return figure(pipes.vector) ?? Infinity; // no ceiling
-    if (field in device().links) return figure(device().links[field]?.[linkField] ?? NO_LINK[linkField]);
-    return figure(field === "matmul" ? pipes.matmul : device()[field]);
+    const [field, of] = keys;
+    if (field in device().links) return figure(device().links[field]?.[of] ?? NO_LINK[of]);
+    if (of === undefined) return figure(device()[field]);
+    return figure(device().pipes[format(of)][field]) ?? Infinity; // no ceiling
   }
-  const [set, implementation, role, field] = keys;
-  const sets = device().sets[`${set}|${implementation}|${role}`];
-  const index = (set === "collectives" ? sets : sets?.[state.dtype][format(role)]) ?? null;
+  const [set, implementation, key, field] = keys, isLink = set === "collectives";
+  const sets = device().sets[[set, implementation, ...(isLink ? [key] : [])].join("|")];
+  const [compute, stored] = key.split("/");
+  const index = (isLink ? sets : sets?.[format(compute)][format(stored)]) ?? null;
   return index === null ? null : figure(data.sets[index][field]);
 }
 

@@ -85,12 +85,6 @@ def _compressed(text: str) -> str:
     return b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
-NARROW_DTYPE = (
-    "with a dtype below 16 bits, this page counts the tensors between operators in it; roof estimate counts them in 16 "
-    "bits (activations)"
-)
-
-
 def data(
     archs: Sequence[Architecture],
     devices: Sequence[Device],
@@ -99,7 +93,7 @@ def data(
     """The page's data: `roofmodel.explore/1`."""
     trace, rows = Trace(), UniqueRecords()
     formats = [*FORMATS.values(), *_mean_formats(archs)]
-    document = {"models": [_model(arch, trace, rows, progress) for arch in archs], "rows": rows.records}
+    document = {"models": [_model(arch, devices, trace, rows, progress) for arch in archs], "rows": rows.records}
     excerpt = trace.excerpt(nodes.numbers(document))
     for form in formats:
         nodes.formula_of_bytes(trace, form.name, form.bytes)
@@ -124,7 +118,9 @@ def _mean_formats(archs: Sequence[Architecture]) -> list[Format]:
     return [number_format(name) for name in format_names if name and name not in FORMATS]
 
 
-def _model(arch: Architecture, trace: Trace, rows: UniqueRecords, progress: Progress) -> dict[str, Any]:
+def _model(
+    arch: Architecture, devices: Sequence[Device], trace: Trace, rows: UniqueRecords, progress: Progress
+) -> dict[str, Any]:
     colors = _GroupColors()
 
     def document_of(traced: study.TracedEstimate) -> dict[str, Any]:
@@ -155,9 +151,12 @@ def _model(arch: Architecture, trace: Trace, rows: UniqueRecords, progress: Prog
         "limits": {"source": arch.max_source, "positions": arch.max_tokens},
         "image": arch.image,
         "encodes": arch.encoder is not None,
-        "notes": [*map(str, arch.notes), NARROW_DTYPE],
+        "notes": [*map(str, arch.notes)],
         "checkpoint_formats": {role: getattr(defaults, role) for role in ("weights", "kv")},
         "kv_with_narrow_dtype": workload(arch, dtype="fp8")[0].kv,
+        "activations_with_narrow_dtype": {
+            device.id: workload(arch, device, dtype="fp8")[0].activations for device in devices
+        },
         "situations": {" ".join(variant): cases for variant, cases in explored.items()},
     }
 
@@ -223,6 +222,7 @@ def _details(placed: Placed) -> dict[str, Any]:
     return {
         **_place(place.cost, place.bound_seconds, expected),
         "label": label(operator),
+        "compute_role": operator.compute_dtype(operator.widths.compute),
         "of": title(operator.group),
         "contractions": [
             [[axis, operator.sizes[axis]] for axis in line.axes] for line in operator.lines if line.contracted
@@ -274,7 +274,7 @@ def _place(cost: Cost, bound: Number, expected: Expected | None) -> dict[str, An
 
 @trace_branches
 def _role(tensor: Tensor, widths: Widths) -> str:
-    """The role whose format the tensor has: `dtype`, `weights` or `kv`; or a format."""
+    """The role whose format the tensor has: `dtype`, `gemm`, `weights` or `kv`; or a format."""
     return widths.format(tensor).name
 
 

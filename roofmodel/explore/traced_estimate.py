@@ -11,15 +11,18 @@ Each combination of options that are not numbers (`Variant`, and the engine) has
     optimizer                                 its name
     positions                                 number of positions of a sequence whose logits are computed
     tp, dp, ep                                numbers of GPUs, if the model can be sharded this way (`traced_gpus`)
-    bits|ROLE                                 width of the format of a role: `dtype`, `weights` or `kv`; `others`
-                                              is `weights`, or `dtype` where that has fewer than 16 bits
-    device|FIELD                              a figure of the device, or of its matmul or vector pipe; for
-                                              `pairs_over_pcie` 1 or 0; `rows_of_4_bytes` and
-                                              `rows_of_2_bytes` as in `Unaligned`
+    bits|ROLE                                 width of the format of a role: `weights`, `kv`, `gemm` (in which
+                                              GEMMs compute), or `dtype` (activations: `gemm`, or 16 bits where
+                                              that is narrower); `others` is `weights`, or `dtype` where that has
+                                              fewer than 16 bits; `attention` is `dtype`, or `gemm` where `kv` has
+                                              fewer than 16 bits
+    device|FIELD                              a figure of the device; for `pairs_over_pcie` 1 or 0;
+                                              `rows_of_4_bytes` and `rows_of_2_bytes` as in `Unaligned`
+    device|PIPE|ROLE                          the peak of the `matmul` or `vector` pipe for the format of a role
     device|LINK|FIELD                         a figure of a link: `inside` a node, `bridge` or `network`
-    set|KIND|IMPLEMENTATION|ROLE|FIELD        a fitted parameter (`parameter_sets.choose_set`) for `dtype` and ROLE
-                                              or for a LINK. An IMPLEMENTATION that is an engine stands for its
-                                              kernels on the device
+    set|KIND|IMPLEMENTATION|KEY|FIELD         a fitted parameter (`parameter_sets.choose_set`) for the roles KEY, such
+                                              as `gemm/weights`, or for a LINK. An IMPLEMENTATION that is an engine
+                                              stands for its kernels on the device
 """
 
 from __future__ import annotations
@@ -259,9 +262,27 @@ class _TracedFormat(Format):
 
 
 class _TracedWidths(Widths):
-    """Traced formats of roles; parameters other than the matrices of linear layers have the role `others`."""
+    """Traced formats of roles; parameters other than the matrices of linear layers have the role `others`.
+
+    `dtype` and `gemm` are one format unless `gemm` is narrower than 16 bits.
+    """
 
     __slots__ = ()
+
+    @property
+    def gemm_input(self) -> Format:
+        assert self.gemm is not None
+        return self.gemm
+
+    def unconverted_compute(self, gemm: str) -> str:
+        return "dtype"
+
+    def attention_compute(self, gemm: str) -> str:
+        return "attention"
+
+    def compute_format(self, name: str) -> Format:
+        bits: Any = self.dtype.bits
+        return _TracedFormat(name, bits.trace.input(f"bits|{name}", bits.least))
 
     @property
     def others(self) -> Format:
@@ -274,11 +295,11 @@ def traced_widths(trace: Trace, work: Workload) -> Widths:
     All other weight matrices have one format, also in a checkpoint with several.
     """
     low = min_bits(work.phases[0])
-    dtype, weights, kv = (
+    dtype, weights, kv, gemm = (
         _TracedFormat(name, trace.input(f"bits|{name}", low))  # type: ignore[arg-type]
-        for name in ("dtype", "weights", "kv")
+        for name in ("dtype", "weights", "kv", "gemm")
     )
-    return _TracedWidths(dtype, weights, kv, unconverted=work.unconverted)
+    return _TracedWidths(dtype, weights, kv, gemm, unconverted=work.unconverted)
 
 
 def min_bits(phase: Phase) -> int:
@@ -297,13 +318,17 @@ class _TracedLink(Link):
 
 
 class _TracedDevice(Device):
-    """A device with one matmul pipe and one vector pipe for all formats, and with every link."""
+    """A device with a matmul pipe and a vector pipe for each role of a format, and with every link."""
 
     def matmul_pipe(self, dtype: str) -> Pipe:
-        return self.pipes["matmul"]
+        return self._pipe("matmul", dtype)
 
     def vector_pipe(self, dtype: str) -> Pipe:
-        return self.pipes["vector"]
+        return self._pipe("vector", dtype)
+
+    def _pipe(self, name: str, role: str) -> Pipe:
+        bandwidth: Any = self.bandwidth
+        return Pipe(name, bandwidth.trace.input(f"device|{name}|{role}", 0))
 
     @property
     def inside(self) -> Link:
@@ -334,8 +359,7 @@ def traced_device(trace: Trace) -> Device:
         return trace.input(f"device|{name}", low)
 
     return _TracedDevice(
-        "any", "any",
-        pipes={name: Pipe(name, figure(name)) for name in ("matmul", "vector")},
+        "any", "any", {},
         levels={
             "dram": Level("dram", figure("bandwidth"), figure("capacity")),
             "l2": Level("l2", capacity=figure("l2")),
@@ -363,10 +387,9 @@ class _TracedParameterSets(Mapping[str, Any]):
         if len(self.keys_so_far) == 1:
             return _TracedParameterSets(self.trace, *self.keys_so_far, key)
         kind, implementation = self.keys_so_far
-        role = key.partition("/")[2] or key
 
         def parameter(name: str) -> Any:
-            return self.trace.input(f"set|{kind}|{implementation}|{role}|{name}")
+            return self.trace.input(f"set|{kind}|{implementation}|{key}|{name}")
 
         timing = TIMINGS[kind]
         fit = Fit(0, 0, 0.0, parameter("low"), parameter("high"), "", "")

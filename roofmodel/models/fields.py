@@ -269,6 +269,8 @@ FIELDS: dict[str, tuple[FieldType, Any]] = {
     # MoE; with 0 experts all layers are dense
     "experts": (COUNT, 0),
     "experts_active": (SIZE, 1),
+    "expert_groups": (SIZE, None),
+    "experts_active_groups": (SIZE, None),  # groups of which a token has experts; None: all
     "expert_width": (SIZE, lambda f: f["mlp_width"]),
     "expert_bias": (FLAG, False),
     "fused_experts": (FLAG, lambda f: f["fused_gate"]),  # gate and up of an expert are one matrix

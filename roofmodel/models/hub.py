@@ -152,8 +152,12 @@ def _from_entry(entry: Checkpoint, family: str | None, head: str | None = None, 
     arch = architecture(_with_head(entry.config, head), entry.id, entry.id, family)
     notes: list[Text] = []
     if tuned:
+        dated = DATE.search(TUNING.sub("", tuned)) and not DATE.search(entry.id)
+        context = f"; a dated release may allow longer contexts than its {arch.max_tokens} positions" if dated else ""
         notes.append(
-            AnswerNote(f"{shorten(tuned)} is counted as {entry.id}, the packaged model with the same architecture")
+            AnswerNote(
+                f"{shorten(tuned)} is counted as {entry.id}, the packaged model with the same architecture{context}"
+            )
         )
     if family is not None:
         return replace(arch, notes=(*notes, *arch.notes))

@@ -32,6 +32,8 @@ class MoE(NamedTuple):
     router_bias: bool = False
     correction: bool = False  # a learned number per expert corrects the router's scores
     router_norm: Norm | None = None  # the router reads the residual stream through its own norm
+    groups: int = 1  # of experts; a token has experts of `active_groups` of them
+    active_groups: int = 1
 
 
 class PerLayerGate(NamedTuple):

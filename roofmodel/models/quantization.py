@@ -119,7 +119,7 @@ def quantization(config: Settings, where: object) -> tuple[Quantization | None, 
     place = f"{where}: quantization_config ({method})"
     if weights.format is None:
         why = AnswerNote(
-            f"{place}: {weights.assumed}, so memory is unknown, and bounds and times assume 16 bits; ",
+            f"{place}: {weights.assumed}, so memory, bounds and times are unknown; ",
             "unknown weight format; give ",
             Option("weights"),
         )

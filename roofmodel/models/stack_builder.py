@@ -313,7 +313,20 @@ def _mlp(fields: Fields, width: int, fused: str = "fused_gate", bias: str = "mlp
     )
 
 
+def _expert_groups(fields: Fields) -> tuple[int, int]:
+    """The groups of experts, and those of which a token has experts; (1, 1) without a limit.
+
+    The defaults of a config class set none in a config of other sizes. In a derivation, experts are a symbol.
+    """
+    experts, groups = fields["experts"], fields["expert_groups"] or 1
+    chosen = fields["experts_active_groups"] or groups
+    if groups == 1 or not isinstance(experts, int) or experts % groups:
+        return 1, 1
+    return (groups, chosen) if chosen * experts // groups >= fields["experts_active"] else (1, 1)
+
+
 def _moe(fields: Fields) -> MoE:
+    groups, active_groups = _expert_groups(fields)
     return MoE(
         experts=fields["experts"],
         active=fields["experts_active"],
@@ -323,6 +336,8 @@ def _moe(fields: Fields) -> MoE:
         router_bias=fields["router_bias"],
         correction=fields["correction"],
         router_norm=_norm(fields) if fields["mlp_with_experts"] else None,
+        groups=groups,
+        active_groups=active_groups,
     )
 
 

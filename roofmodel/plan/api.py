@@ -51,7 +51,7 @@ def plan(
     Args:
         model: A packaged name, a config.json or its folder, or a Hub id.
         hw: Devices: a100,h100, or `hw` several times.
-        gpus: Number of GPUs: a service uses at most these, a training run all of them.
+        gpus: Number of GPUs; a service or a training run uses at most these.
         isl: Prompt tokens of a request.
         osl: New tokens of a request.
         ttft: Limit of the time to first token, such as 500ms; with `requests`, it includes the wait.
@@ -118,13 +118,14 @@ def plan_training(
 ) -> TrainingPlanReport:
     """Find the layouts with which GPUs train a model in the shortest time.
 
-    Layouts use all GPUs: `tp` × `pp` × `dp`; they differ in the other options of `search`, too. Raises RoofError.
+    Layouts use at most `gpus` GPUs: `tp` × `pp` × `dp`; they differ in the other options of `search`, too. Raises
+    RoofError.
 
     Args:
         model: A packaged name, a config.json or its folder, or a Hub id.
         hw: As for `plan`, and so are `price`, `memory_utilization`, `family`, `top`, `time_limit`, `cluster` and
             `progress`.
-        gpus: Number of GPUs; every layout uses all of them.
+        gpus: Number of GPUs; layouts use at most these.
         tokens: Tokens of the run, such as 300B or 15T.
         batch: Sequences of a step, over all GPUs (default: 4 M tokens / `seq`).
         seq: Tokens of a sequence (default: 4096, or the model's limit).

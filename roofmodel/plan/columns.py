@@ -196,7 +196,7 @@ TRAINING_CANDIDATES = Table(
         Column(None, "ZeRO", COUNT, text=lambda row: str(row.candidate.choices.zero or "")),
         *(Column(key, value=f"candidate.layout.{key}", meaning="the layout") for key in Layout._fields),
         Column("engine", value="candidate.run.engine_id", meaning="the engine, as of `--engine`"),
-        Column("gpus", value="candidate.run.gpus", meaning="the number of GPUs"),
+        Column("gpus", value="candidate.gpus", meaning="the number of GPUs"),
         Column(
             "calibrated", value="candidate.calibrated",
             meaning="false where the device is not calibrated, so that all times are lower bounds",
@@ -216,7 +216,7 @@ TRAINING_CANDIDATES = Table(
         *_interval("step", "step", "expected time of a step", "_seconds"),
         *_interval("tokens_per_second_per_gpu", "per_gpu", "tokens per second / number of GPUs"),
         Column(
-            "tokens_per_second", value=lambda row: row.candidate.run.gpus * row.candidate.per_gpu.value,
+            "tokens_per_second", value=lambda row: row.candidate.gpus * row.candidate.per_gpu.value,
             meaning="tokens per second of all GPUs",
         ),
         Column(None, "step", SECONDS, "candidate.step.value"),

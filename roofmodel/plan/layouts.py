@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -64,9 +64,9 @@ class Formats(NamedTuple):
     activations: str | None = None
 
 
-def divisors(n: int) -> list[int]:
-    """All divisors of a number, ascending."""
-    return [d for d in range(1, n + 1) if n % d == 0]
+def divisors(n: int, most: int | None = None) -> list[int]:
+    """The divisors of a number, ascending; those up to `most`."""
+    return [d for d in range(1, min(n, most or n) + 1) if n % d == 0]
 
 
 def service_layouts(arch: Architecture, gpus: int, restrictions: Mapping[str, Collection[int]]) -> list[Layout]:
@@ -95,26 +95,30 @@ def is_power_of_two(n: int) -> bool:
     return n & (n - 1) == 0
 
 
-def layouts(
-    arch: Architecture, gpus: int, restrictions: Mapping[str, Collection[int]], *, is_training: bool = False
-) -> Iterator[Layout]:
-    """The layouts that use exactly this number of GPUs and divide the model evenly.
+def training_layouts(
+    arch: Architecture, gpus: int, batch: int, restrictions: Mapping[str, Collection[int]]
+) -> list[Layout]:
+    """The layouts that use at most this number of GPUs and divide the model and the batch; most GPUs first.
 
-    `restrictions` by option, such as {"tp": [4, 8]}. The experts are on every GPU of a tensor-parallel group (ep 1),
-    one shard per GPU of it (ep = tp), or over all replicas (ep = tp × dp), unless `ep` is given.
+    `restrictions` by option, such as {"tp": [4, 8]}. Pipelines have a number of stages that divides the layers or is a
+    power of two, unless `pp` is given. The experts are on every GPU of a tensor-parallel group (ep 1), one shard per
+    GPU of it (ep = tp), or over all replicas (ep = tp × dp), unless `ep` is given. With more GPUs, the same layouts are
+    searched and more.
     """
-    for tp, pp in product(divisors(gpus), repeat=2):
-        if gpus % (tp * pp) or not _allowed(restrictions, tp=tp, pp=pp, dp=gpus // (tp * pp)):
+    found, layers = [], len(arch.stack.layers)
+    replicas = [dp for dp in divisors(batch, gpus) if dp in restrictions.get("dp", (dp,))]
+    stages = [pp for pp in range(1, gpus + 1) if layers % pp == 0 or is_power_of_two(pp)]
+    widths = [tp for tp in restrictions.get("tp", range(1, gpus + 1)) if is_possible(arch, Layout(tp))]
+    for tp, pp in product(widths, restrictions.get("pp", stages)):
+        if tp * pp > gpus or not is_possible(arch, Layout(tp, pp), is_training=True):
             continue
-        dp = gpus // (tp * pp)
-        sizes = dict.fromkeys((1, tp, tp * dp)) if has_experts(arch) else (1,)
-        for ep in restrictions.get("ep", sizes):
-            if (tp * dp) % ep == 0 and is_possible(arch, Layout(tp, pp, ep, dp), is_training=is_training):
-                yield Layout(tp, pp, ep, dp)
-
-
-def _allowed(restrictions: Mapping[str, Collection[int]], **sizes: int) -> bool:
-    return all(size in restrictions.get(name, (size,)) for name, size in sizes.items())
+        for dp in (dp for dp in replicas if tp * pp * dp <= gpus):
+            sizes = dict.fromkeys((1, tp, tp * dp)) if has_experts(arch) else (1,)
+            for ep in restrictions.get("ep", sizes):
+                layout = Layout(tp, pp, ep, dp)
+                if (tp * dp) % ep == 0 and is_possible(arch, layout, is_training=True):
+                    found.append(layout)
+    return sorted(found, key=lambda layout: -layout.gpus)
 
 
 def is_possible(arch: Architecture, layout: Layout, *, is_training: bool = False) -> bool:

@@ -187,7 +187,7 @@ def no_layout(
         yield " with these values of "
         yield joined(", ", [Option(option) for option in sorted(chosen)])
     if chosen or training:
-        yield f"; tp × pp × dp must be {gpus}"
+        yield f"; tp × pp × dp must be at most {gpus}"
     if training:
         yield ", dp × micro-batch must divide the batch of a training step"
         yield ", and vpp must divide the layers of a pipeline stage; vpp above 1 also needs pp above 1, and a "

@@ -9,6 +9,7 @@ exchange of gradients it includes. All microbatches of a layout are evaluated in
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from math import inf
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +26,7 @@ from roofmodel.numbers.algebra import Number
 from roofmodel.options.values import EngineName, EngineOption, check_whole_number, seconds_of
 from roofmodel.options.workload import DECLARED, MAX_VALUE, MEMORY_UTILIZATION, Options, valid
 from roofmodel.plan.candidate import Shares
-from roofmodel.plan.layouts import Formats, Layout, divisors, layouts
+from roofmodel.plan.layouts import Formats, Layout, divisors, training_layouts
 from roofmodel.plan.options import (
     MAX_GPUS,
     TIME_LIMIT,
@@ -138,8 +139,9 @@ def plan_training(
     progress: Callable[[str, int, int], None] = lambda what, done, total: None,
     **given: Any,
 ) -> TrainingPlan:
-    """The fastest layouts of a training run on a number of GPUs; the cheapest if all devices have a price.
+    """The fastest layouts of a training run on at most a number of GPUs.
 
+    If all devices have a price, the device whose fastest layout trains for the fewest dollars comes first.
     `given` restricts the search: `tp`, `pp`, `dp`, `ep`, `vpp`, `micro_batch`. `batch` are the sequences of a step, by
     default 4 M tokens. The search ends at the latest after `time_limit`. Raises WorkloadError for an invalid value, and
     where no layout divides the model and the batch.
@@ -161,7 +163,7 @@ def plan_training(
     searched = [device for device in devices if has_pipe(device, run.dtype)]
     if not searched:
         raise WorkloadError(*no_format(devices, {"dtype": [run.dtype]}))
-    possible = [layout for layout in layouts(arch, gpus, restricted, is_training=True) if run.batch % layout.dp == 0]
+    possible = training_layouts(arch, gpus, run.batch, restricted)
     pieces = [
         TrainingPiece(arch, device, layout, Choices(vpp, recomputation, sharded, stage), run, prices.get(device.id))
         for device in searched
@@ -248,7 +250,12 @@ def _evaluated(
 def evaluate(group: TrainingGroup) -> list[TrainingFound]:
     """The candidates of each piece of a group."""
     results, similar, exact = [], None, None
+    least = 0.0  # GPU-seconds of a step at the peak
+    fastest = inf
     for piece in group.pieces:
+        if least > fastest * piece.layout.gpus:  # even at the peak, it is slower
+            results.append(TrainingFound())
+            continue
         try:
             work = _workload(piece.arch, piece.run, piece.layout, piece.choices)
         except WorkloadError:  # such as sequence parallelism of a model that does not allow it
@@ -258,7 +265,11 @@ def evaluate(group: TrainingGroup) -> list[TrainingFound]:
         exact = exact or (np.int64 if _fits_int64(group, only_step) else object)
         step = only_step._replace(batch=np.array(group.micro_batches, dtype=exact))
         similar = similar or SimilarSteps(piece.arch, piece.device, step, work.engine)
-        results.append(_best(piece, group.micro_batches, work, step, similar))
+        found = _best(piece, group.micro_batches, work, step, similar)
+        results.append(found)
+        if found.best is not None and found.best.mfu is not None and found.best.step.value < fastest:
+            fastest = found.best.step.value
+            least = fastest * found.best.mfu * piece.layout.gpus
     return results
 
 
@@ -388,8 +399,8 @@ def _kernel_notes(arch: Architecture, devices: Sequence[Device], ranked: Sequenc
 
 
 def _straggler_notes(ranked: Sequence[RankedTraining], devices: Sequence[Device]) -> Iterator[Text]:
-    if ranked and ranked[0].candidate.run.gpus > 1 and all(device.calibration for device in devices):
-        gpus = ranked[0].candidate.run.gpus
+    if ranked and ranked[0].candidate.gpus > 1 and all(device.calibration for device in devices):
+        gpus = ranked[0].candidate.gpus
         yield straggler_note(gpus, f"{gpus} GPUs")
 
 

@@ -21,7 +21,7 @@ class TrainingRun(NamedTuple):
     tokens: float
     batch: int
     seq: int
-    gpus: int
+    gpus: int  # at most
     dtype: str
     attention: str
     memory_utilization: float
@@ -72,9 +72,14 @@ class TrainingCandidate(NamedTuple):
         return not is_bound(self.step)
 
     @property
+    def gpus(self) -> int:
+        """The number of GPUs that the layout uses."""
+        return self.layout.gpus
+
+    @property
     def per_gpu(self) -> Expected:
         """Tokens per second and GPU."""
-        tokens = self.run.batch * self.run.seq / self.run.gpus
+        tokens = self.run.batch * self.run.seq / self.gpus
         return Expected(*(tokens / seconds for seconds in (self.step.value, self.step.high, self.step.low)))
 
     @property
@@ -85,7 +90,7 @@ class TrainingCandidate(NamedTuple):
     @property
     def dollars(self) -> float | None:
         """The price of the run."""
-        return None if self.price is None else self.price * self.run.gpus * 24 * self.days.value
+        return None if self.price is None else self.price * self.gpus * 24 * self.days.value
 
 
 def schedule(choices: Choices) -> str:

@@ -29,15 +29,28 @@ class RankedTraining(NamedTuple):
 
 
 def by_merit(candidates: Iterable[TrainingCandidate]) -> list[TrainingCandidate]:
-    """The candidates, fastest first; cheapest first if all have a price. Lower bounds come after expected times."""
-    candidates = list(candidates)
-    priced = all(candidate.price is not None for candidate in candidates)
-    return sorted(candidates, key=lambda candidate: (not candidate.calibrated, -_merit(candidate, priced).value))
+    """The candidates, fastest first. If all have a price, those of a device follow each other, and the device whose
+    fastest layout has the lowest price comes first. Lower bounds come after expected times.
+    """
+    fastest_first = sorted(candidates, key=lambda candidate: (not candidate.calibrated, -_speed(candidate).value))
+    if any(candidate.price is None for candidate in fastest_first):
+        return fastest_first
+    tokens_per_dollar = dict[str, float]()
+    for candidate in fastest_first:
+        tokens_per_dollar.setdefault(candidate.device, merit(candidate.per_gpu, candidate.price).value)
+    return sorted(fastest_first, key=lambda each: (not each.calibrated, -tokens_per_dollar[each.device]))
 
 
-def _merit(candidate: TrainingCandidate, priced: bool) -> Expected:
-    """Tokens per second and GPU, or per dollar."""
-    return merit(candidate.per_gpu, candidate.price if priced else None)
+def _speed(candidate: TrainingCandidate) -> Expected:
+    """Tokens per second."""
+    return candidate.gpus * candidate.per_gpu
+
+
+def _merits(candidate: TrainingCandidate, other: TrainingCandidate, priced: bool) -> tuple[Expected, Expected]:
+    """What is compared of two candidates: tokens per second, or per dollar where their GPUs have different prices."""
+    if priced and candidate.price != other.price:
+        return merit(candidate.per_gpu, candidate.price), merit(other.per_gpu, other.price)
+    return _speed(candidate), _speed(other)
 
 
 def ranked_training(
@@ -56,9 +69,7 @@ def ranked_training(
             for place, other in shown.items()
             if place != rank
             and candidate.calibrated == other.calibrated
-            and ties(
-                _merit(candidate, priced), _merit(other, priced), SHARED_ERROR * (candidate.device == other.device)
-            )
+            and ties(*_merits(candidate, other, priced), SHARED_ERROR * (candidate.device == other.device))
         )
         other = fitting[0] if rank > 1 else _runner_up(fitting)
         reason = training_reason(candidate, other, priced)
@@ -86,10 +97,11 @@ def training_reason(candidate: TrainingCandidate, other: TrainingCandidate | Non
     if other.calibrated and not candidate.calibrated:
         return LOWER_BOUND
     differences, than = [*_differences(candidate, other)], f"than {training_name(other)}"
+    own, its = (found.value for found in _merits(candidate, other, priced))
     if priced and candidate.price != other.price:
-        change = _merit(other, priced).value / _merit(candidate, priced).value - 1
+        change = its / own - 1
         return f"{_price_difference(change)} {than}: {'; '.join(differences)}"
-    change = _merit(candidate, False).value / _merit(other, False).value - 1
+    change = own / its - 1
     if abs(change) < 0.005:
         return f"as fast as {training_name(other)}"
     if len(differences) != 1 or candidate.layout != other.layout:

@@ -34,7 +34,7 @@ class TrainingPlanView:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         run = self.plan.run
         words = [
-            self.plan.model, f"{run.gpus} × {' or '.join(self.plan.devices)}", run.dtype,
+            self.plan.model, f"at most {run.gpus} × {' or '.join(self.plan.devices)}", run.dtype,
             Engine.load(run.engine, run.engine_option).label,
             f"batch {run.batch} of {run.seq} tokens", f"{units.si(run.tokens)} tokens in {units.si(run.steps)} steps",
         ]  # fmt: skip

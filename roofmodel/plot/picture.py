@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
+from roofmodel.errors import cut
 from roofmodel.numbers import units
 from roofmodel.plot.chart import letter_of, letters_of
 from roofmodel.report import canvas, labels, marks
@@ -117,14 +119,18 @@ def _meanings(points: Sequence[Point], letters: Mapping[str, str], several: bool
         yield canvas.mark_key("without a letter", small=True)
 
 
+MAX_FINDING = 150  # characters of the explanation of points above their ceiling
+
+
 def _foot(points: Sequence[Point], several: bool, shown: Window) -> Iterator[str]:
     """Explanations of the marks that occur."""
     if any(p.incomplete for p in points):
         yield "Arrow: lower bound, FLOPs of some pipes were not counted."
     if any(p.unpacked for p in points):
         yield TAIL_NOTE
-    if any(p.finding for p in points):
-        yield "Black ring: above its ceiling."
+    if findings := Counter(p.finding for p in points if p.finding):
+        (finding, _), *others = findings.most_common()
+        yield f"Black ring: above its ceiling ({'mostly: ' * bool(others)}{cut(finding, MAX_FINDING)})."
     if any(p.share is not None for p in points):
         yield "Size: share of the device's time." if several else "Size: share of the time."
     if outside := sum(not shown.contains(p) for p in points):

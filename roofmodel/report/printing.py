@@ -25,7 +25,8 @@ def flag(option: Option | Command) -> str:
     """An option or a command as it is written on the command line: `--ep 8`, `-o FILE`, `roof models list`."""
     if isinstance(option, Command):
         return option.line
-    name = "-o" if option.name == "output" else f"--{option.name.replace('_', '-')}"
+    other_names = {"output": "-o", "profile": "--from"}
+    name = other_names.get(option.name, f"--{option.name.replace('_', '-')}")
     value = ", ".join(map(str, option.value)) if isinstance(option.value, tuple) else option.value
     return name if value is None else f"{name} {value}"
 

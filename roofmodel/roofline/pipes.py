@@ -12,12 +12,18 @@ from roofmodel.roofline.points import Point
 
 
 def pipes_in_use(points: Sequence[Point], device: Device) -> list[Pipe]:
-    """The pipes that points of single kernels used, by falling peak; all pipes of the device if no point has one.
+    """The pipes that points of single kernels used, by falling peak; all pipes of the device without points.
 
-    If FLOPs of tensor cores were not counted, the names of GEMM kernels show which pipe was used.
+    If FLOPs of tensor cores were not counted, the names of GEMM kernels show which pipe was used. Kernels without FLOPs
+    have the pipes of the formats in their names, or fp32.
     """
     drawn = [point for point in points if point.drawable]
-    used = {device.pipes[point.pipe] for point in drawn if point.pipe} or set(device.pipes.values())
+    used = {device.pipes[point.pipe] for point in drawn if point.pipe}
+    if points and not used:
+        named = {formats.format_in_name(point.name) for point in points} & {*device.types}
+        used = {device.matmul_pipe(name) for name in named if name}
+        used = used or {pipe for name, pipe in device.pipes.items() if name == "fp32"}
+    used = used or set(device.pipes.values())
     uncounted = [point.name for point in drawn if point.incomplete]
     if uncounted:
         format_names = {

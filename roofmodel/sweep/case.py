@@ -12,9 +12,10 @@ from math import prod
 from typing import Any, NamedTuple
 
 from roofmodel.counting import phases
-from roofmodel.counting.memory import NEED_WEIGHTS
+from roofmodel.counting.memory import NEED_NO_WEIGHTS, NEED_WEIGHTS
 from roofmodel.counting.workload import Workload
 from roofmodel.devices.device import Device
+from roofmodel.errors import Option
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.algebra import Number, either, is_just, maximum, plain, whole
 from roofmodel.options.workload import DECLARED, PARALLELISM, key_of
@@ -55,6 +56,11 @@ FORMAT_OPTIONS = ("weights", "kv", "activations")
 COUNTS = ("matmul_flops", "vector_flops", "bytes", "weight_bytes", "kv_cache_bytes", "matmul_flops_all_pairs")
 ROLES = ("weights", "kv_cache", "activations", "gradients", "optimizer", "total")
 RESULT_COLUMNS = tuple(RESULTS.csv_keys)
+NEED_WEIGHT_BYTES = {
+    "memory_share",
+    *(name for name in RESULT_COLUMNS if name not in (*NEED_NO_WEIGHTS, "note") and not name.startswith("memory_")),
+}
+"""The columns that are unknown if the format of the weights is."""
 ENGINE_COLUMNS = ("engine_version", "engine_file", "runtime", "launch_seconds")
 """What the engine of a row states of itself."""
 COLUMNS = ("model", "hardware", *OPTION_COLUMNS, *ENGINE_COLUMNS, *RESULT_COLUMNS)
@@ -180,7 +186,6 @@ def _part(case: GridCase, places: Sequence[Sequence[int]]) -> dict[str, Any]:
             f"memory_{role}": getattr(peak, role) if knows_weights or role not in NEED_WEIGHTS else None
             for role in ROLES
         },
-        **({} if knows_weights else {"weight_bytes": None}),
         "fits": None if device.capacity is None or not knows_weights else peak.total <= usable_memory(device, work),
         "note": 1 * exceeds_positions(arch, work),  # index in POINT_NOTES
     }
@@ -233,4 +238,6 @@ def _with_derived_columns(case: GridCase, table: Columns) -> Columns:
             table[f"{kind}dollars_per_million_tokens"] = None if rate is None else price / 3600 * 1e6 / rate
     notes = numpy.array(POINT_NOTES, dtype=object)
     table["note"] = notes[table["note"].astype(int)] if table["note"].any() else None
-    return table
+    if case.work is None or case.work.weights_known:
+        return table
+    return table | dict.fromkeys(NEED_WEIGHT_BYTES) | {"note": f"unknown weight format; give {Option('weights')}"}

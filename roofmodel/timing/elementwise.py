@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.calibration import ElementwiseTiming
-from roofmodel.numbers.algebra import BytesPerSecond, Number, formula, maximum
-from roofmodel.timing.formula import Chip, FormulaDescription
+from roofmodel.numbers.algebra import Number, Seconds, formula, maximum
+from roofmodel.timing.formula import Chip, FormulaDescription, stream_seconds
 
 DESCRIPTION = FormulaDescription(
     name="elementwise",
     title="elementwise kernels, and others that only move data",
     summary="Time of elementwise work, norms, softmax, lookups and copies: bytes over a bandwidth, or the arithmetic.",
-    equation="latency + max(data / rate, compute_seconds)",
+    equation="latency + max(stream, compute_seconds)",
     terms=(
-        ("rate", "DRAM bandwidth × dram; L2 ports' bandwidth × l2, where all data fits in L2"),
+        (
+            "stream",
+            "data / (DRAM bandwidth × dram), or / (L2 ports × l2) where all data fits in L2; more data never takes "
+            "less time",
+        ),
         ("compute_seconds", "vector FLOPs / CUDA-core peak"),
     ),
     notes=("Data that fits in L2 is read from there: the previous kernel has just written it.",),
@@ -24,9 +28,8 @@ DESCRIPTION = FormulaDescription(
 @formula
 def seconds(data: Number, compute_seconds: Number, chip: Chip, timing: ElementwiseTiming) -> Number:
     """Seconds to read and write `data` bytes, and at least `compute_seconds`; elementwise for arrays."""
-    fits = data <= chip.l2
-    rate: BytesPerSecond = timing.l2 * chip.port * fits + timing.dram * chip.bandwidth * (1 - fits)
-    return timing.latency + maximum(data / rate, compute_seconds)
+    stream: Seconds = stream_seconds(data, data, chip, timing.dram, timing.l2)
+    return timing.latency + maximum(stream, compute_seconds)
 
 
 def elementwise_kind(operator: Operator) -> str:

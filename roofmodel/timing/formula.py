@@ -54,6 +54,18 @@ def dram_share(data: Number, capacity: Number) -> Number:
     return minimum(maximum(data - capacity, 0) / maximum(capacity, 1), 1)
 
 
+def stream_seconds(moved: Number, held: Number, chip: Chip, dram: Number, l2: Number) -> Number:
+    """Seconds to read and write `moved` bytes: in L2 where it holds `held` of them, otherwise in DRAM.
+
+    `dram` and `l2` are the shares of both bandwidths that a kernel reaches. Where L2 is the slower one by these
+    parameters, more bytes than it holds take no less time than those that it holds.
+    """
+    in_l2 = moved / (l2 * chip.port)
+    in_dram = maximum(moved / (dram * chip.bandwidth), in_l2 * (chip.l2 / maximum(held, 1)))
+    fits = held <= chip.l2
+    return in_l2 * fits + in_dram * (1 - fits)
+
+
 def overlap(first: Number, second: Number) -> Number:
     """Seconds of two parts of a kernel that overlap, but not perfectly: between the longer one and the sum of both."""
     return (first * first + second * second) ** 0.5

@@ -122,8 +122,8 @@ def is_decode(operator: Operator) -> bool:
     These are one query per sequence, or, where a model verifies k drafted tokens, k + 1. Of an array, all elements must
     be decodes. One token without cached keys is a prefill.
     """
-    sizes = operator.sizes
-    return _all(sizes["t"] == 1 + sizes.get("drafts", 0)) and _all(sizes["s"] > sizes["t"])
+    reads_cache = any(tensor.is_cached for tensor in operator.reads)
+    return reads_cache and _all(operator.sizes["t"] == 1 + operator.sizes.get("drafts", 0))
 
 
 def is_absorbed(operator: Operator) -> bool:

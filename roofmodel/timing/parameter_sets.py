@@ -91,10 +91,7 @@ def operator_format_key(operator: Operator, dtype: str) -> str:
     widths, line = operator.widths, operator.lines[0]
     if operator.kind != "attention":
         matrix = next((tensor for tensor in line.factors if tensor.is_parameter), None) if line.contracted else None
-        if matrix is None:
-            return format_key(dtype, dtype)
-        is_converted = operator.compute_dtype(widths.compute) == widths.compute
-        return format_key(dtype, (widths.format(matrix) if is_converted else widths.dtype).name)
+        return format_key(dtype, widths.format(matrix).name if matrix else dtype)
     return format_key(dtype, widths.kv.name)
 
 

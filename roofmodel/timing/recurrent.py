@@ -11,7 +11,6 @@ from roofmodel.counting.operator import Operator
 from roofmodel.devices.calibration import CausalConvolutionTiming, DeltaRuleTiming, StateUpdateTiming
 from roofmodel.numbers.algebra import (
     Bytes,
-    BytesPerSecond,
     Number,
     Seconds,
     ceil_div,
@@ -21,7 +20,7 @@ from roofmodel.numbers.algebra import (
     minimum,
     plain,
 )
-from roofmodel.timing.formula import Chip, FormulaDescription, dram_share, overlap
+from roofmodel.timing.formula import Chip, FormulaDescription, dram_share, overlap, stream_seconds
 
 BLOCK_ELEMENTS: Annotated[int, "elements of a thread block of a causal convolution: tokens x channels"] = 2048
 UPDATE_CHANNELS = 256  # of a thread block of the update of a causal convolution
@@ -118,7 +117,9 @@ def convolution_seconds(work: ConvolutionWork, chip: Chip, timing: CausalConvolu
     blocks: Number = work.batch * token_blocks * channel_blocks
     serial: Seconds = timing.token * minimum(work.tokens, timing.block_tokens)
     block_seconds = maximum(blocks / chip.multiprocessors, 1) * timing.block
-    stream = _stream_seconds(work.read, work.written, chip, timing.dram, timing.l2)
+    stream: Seconds = stream_seconds(
+        work.read + work.written, maximum(work.read, work.written), chip, timing.dram, timing.l2
+    )
     return work.launches * (timing.latency + serial) + overlap(block_seconds, stream)
 
 
@@ -143,16 +144,10 @@ def delta_rule_seconds(work: DeltaRuleWork, chip: Chip, timing: DeltaRuleTiming)
 def update_seconds(work: UpdateWork, chip: Chip, timing: StateUpdateTiming) -> Number:
     """Seconds of an update of a state, by STATE_UPDATE; elementwise for arrays."""
     block_time: Seconds = maximum(work.blocks / chip.multiprocessors, 1) * timing.block
-    stream = _stream_seconds(work.read, work.written, chip, timing.dram, timing.l2)
+    stream: Seconds = stream_seconds(
+        work.read + work.written, maximum(work.read, work.written), chip, timing.dram, timing.l2
+    )
     return timing.latency + overlap(block_time, stream)
-
-
-def _stream_seconds(read_bytes: Number, written_bytes: Number, chip: Chip, dram: Number, l2: Number) -> Number:
-    """Seconds to read and write, from and to L2 where it holds the larger of both."""
-    fits = maximum(read_bytes, written_bytes) <= chip.l2
-    rate: BytesPerSecond = l2 * chip.port * fits + dram * chip.bandwidth * (1 - fits)
-    stream: Seconds = (read_bytes + written_bytes) / rate
-    return stream
 
 
 def convolution_work(operator: Operator) -> ConvolutionWork:

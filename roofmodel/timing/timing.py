@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roofmodel.counting.collective import ROUNDS
-from roofmodel.counting.number_formats import FORMATS, Format
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.calibration import Calibration, Fit
 from roofmodel.devices.device import Device
@@ -254,7 +253,7 @@ def gemm_load(
     from roofmodel.timing import alignment
 
     pads = not isinstance(implementation, str) and implementation.pads_vocabulary
-    load = alignment.load_bytes(operator, work, compute_format(operator, dtype), pads)
+    load = alignment.load_bytes(operator, work, operator.widths.compute_format(dtype), pads)
     return either(runs_in_fp32_on_cuda_cores(operator, device, dtype), alignment.LOADS[0], load)
 
 
@@ -408,7 +407,7 @@ def has_winograd_shape(operator: Operator) -> Number:
 def runs_in_fp32_on_cuda_cores(operator: Operator, device: Device, dtype: str) -> Number:
     """Whether an operator multiplies in 32 bits on the pipe of vector operations; tf32 runs on tensor cores."""
     vector = device.vector_pipe(dtype)
-    return vector is not None and (compute_format(operator, dtype).bits == 32) * (
+    return vector is not None and (operator.widths.compute_format(dtype).bits == 32) * (
         device.matmul_pipe(dtype).peak == vector.peak
     )
 
@@ -416,12 +415,6 @@ def runs_in_fp32_on_cuda_cores(operator: Operator, device: Device, dtype: str) -
 def _has_unit_stride(sizes: Mapping[str, Number]) -> Number:
     """Whether a filter of 3 rows and columns moves by one pixel: it reads at most two rows more than it writes."""
     return product(sizes[f"{axis}+{side}"] <= sizes[axis] + 2 for axis, side in (("i", "r"), ("j", "s")))
-
-
-def compute_format(operator: Operator, dtype: str) -> Format:
-    """The format that an operator multiplies in: `dtype`."""
-    working = operator.widths.dtype
-    return working if working.name == dtype else FORMATS[dtype]
 
 
 def _is_gemm(operator: Operator) -> bool:
@@ -443,7 +436,7 @@ def gemm_work(operator: Operator, dtype: str) -> GemmWork | None:
         batch, k = sizes["x"], sizes["b:t:x"] / sizes["x"]
         m = product(sizes[axis] for axis in a.axes if axis in matrices.axes)
         n = matrices.elements(sizes) / (sizes["x"] * m)
-    narrow = compute_format(operator, dtype).bits / 8
+    narrow = operator.widths.compute_format(dtype).bits / 8
     # the kernel before reads A and writes it in the compute format
     quantized, of_a = either(narrow < of_a, batch * m * k * (of_a + narrow), 0), minimum(of_a, narrow)
     batch, m, n, k, moved, quantized = map(plain, (batch, m, n, k, operator.cost.bytes, quantized))
@@ -465,7 +458,7 @@ def grouped_gemm_work(operator: Operator, dtype: str) -> GroupedGemmWork | None:
     each = b.elements(sizes) / sizes["x"]
     touched = operator.touched.get(b.name, b.elements(sizes)) / each
     k = product(sizes[axis] for axis in operator.lines[0].contracted if axis != "x")
-    narrow = min(compute_format(operator, dtype).bits, widths.format(a).bits) / 8
+    narrow = minimum(operator.widths.compute_format(dtype).bits, widths.format(a).bits) / 8
     small_batch = sizes["b"] * sizes["t"] <= sizes["x"]
     return GroupedGemmWork(touched, plain(sizes["b:t:x"]), each / k, k, narrow, widths.format(b).bits / 8, small_batch)
 

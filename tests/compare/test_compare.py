@@ -529,16 +529,35 @@ def test_invalid_options_are_refused(tmp_path: Path, options: dict[str, Any], me
 
 
 @needs_measured
-def test_recorded_rows_of_an_image_model_suggest_a_batch() -> None:
+def test_recorded_rows_of_an_image_model_differ_from_those_of_the_given_batch() -> None:
     file = str(measured_file("traces/torch/Falconsai_nsfw_image_detection__1016002.json.gz"))
-    found = compare("google/vit-base-patch16-224", [file], "h100", workload={})
+    found = compare("google/vit-base-patch16-224", [file], "h100", workload={"batch": 1})
     assert finding_texts(found)[0].endswith(
         "788 rows of tokens, but the given workload has 197: all predicted figures are of another workload; use batch=4"
     )  # 4 images of 14 × 14 patches and a class token
     assert not any(
         "rows of tokens" in words
-        for words in finding_texts(compare("google/vit-base-patch16-224", [file], "h100", workload={"batch": 4}))
+        for words in finding_texts(compare("google/vit-base-patch16-224", [file], "h100", workload={}))
     )
+
+
+@needs_measured
+@pytest.mark.parametrize(
+    ("model", "file", "batch"),
+    [
+        ("google/vit-base-patch16-224", "traces/torch/Falconsai_nsfw_image_detection__1016002.json.gz", 4),
+        ("resnet-50", "traces/torch/kineto_resnet50_v100_no_workers.json.gz", 32),  # (32, 3, 224, 224)
+    ],
+)
+def test_recorded_shapes_state_the_batch_of_an_image_model(model: str, file: str, batch: int) -> None:
+    assert compare(model, [str(measured_file(file))], "v100", workload={}).estimate.workload.batch == batch
+
+
+@needs_measured
+def test_a_profile_of_images_without_shapes_is_refused_with_the_batch_to_give() -> None:
+    file = str(measured_file("ncu/a100_40_resnet18_raw_wide.csv"))
+    with pytest.raises(WorkloadError, match=r"the batch is unknown: the file records no shapes.*; give batch=N"):
+        compare("microsoft/resnet-18", [file], None, workload={"dtype": "tf32", "phase": "train"})
 
 
 # --- Python -----------------------------------------------------------------------------------------

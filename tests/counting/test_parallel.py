@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from roofmodel.counting.workload import Parallel, Workload
 from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.config import architecture
+from roofmodel.models.layers import MoE
 from roofmodel.models.pipeline_stages import parts, stage
 from roofmodel.numbers.algebra import plain
 from roofmodel.options.values import Phase
@@ -359,3 +361,35 @@ def test_ints_arrays_and_symbols_agree(config: dict[str, Any], phase: Phase) -> 
 def test_with_fewer_experts_than_gpus_a_token_is_sent_once_for_each_of_its_experts() -> None:
     """Eight experts on 64 GPUs, all of them chosen: a token has one of them on its own GPU in 8 of 64 cases."""
     assert Collective("alltoall", 64, experts=8, active=8).destinations(64) == pytest.approx(8 * 63 / 64)
+
+
+@pytest.mark.parametrize("places", [2, 4, 8])
+@pytest.mark.parametrize(("groups", "active_groups", "active"), [(4, 2, 2), (4, 2, 3), (2, 1, 4), (4, 3, 4)])
+def test_a_token_of_a_router_with_groups_is_sent_to_the_places_of_all_its_choices(
+    places: int, groups: int, active_groups: int, active: int
+) -> None:
+    """8 experts: the mean over all choices of groups, then of experts of these groups, which are equally likely."""
+    reached = []
+    for chosen in combinations(range(groups), active_groups):
+        of_groups = [expert for expert in range(8) if expert * groups // 8 in chosen]
+        reached += [len({expert * places // 8 for expert in one}) for one in combinations(of_groups, active)]
+    collective = Collective("alltoall", places, experts=8, active=active, groups=groups, active_groups=active_groups)
+    # a token's own place is one of all, whatever its experts are
+    expected = sum(reached) / len(reached) * (places - 1) / places
+    assert collective.destinations(places) == pytest.approx(expected)
+
+
+def test_a_token_of_deepseek_v3_has_experts_on_at_most_4_nodes() -> None:
+    """Section 2.1.2 of arXiv 2412.19437; with 8 nodes, most tokens would have experts on more of them."""
+    arch = hub.load("deepseek-ai/DeepSeek-V3")
+    moe = next(part for part in arch.stack.parts if isinstance(part, MoE))
+    limited = Collective("alltoall", 64, experts=moe.experts, active=moe.active, groups=8, active_groups=4)
+    assert (moe.groups, moe.active_groups) == (8, 4)
+    assert 3.1 < limited.destinations(8) < 4 * 7 / 8
+    assert limited._replace(groups=1, active_groups=1).destinations(8) > 4.5
+
+
+@pytest.mark.parametrize("name", ["moonshotai/Kimi-K2-Instruct", "deepseek-ai/DeepSeek-V2-Lite", "Mixtral-8x7B-v0.1"])
+def test_other_routers_choose_among_all_experts(name: str) -> None:
+    moe = next(part for part in hub.load(name).stack.parts if isinstance(part, MoE))
+    assert moe.groups == moe.active_groups == 1

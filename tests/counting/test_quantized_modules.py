@@ -355,12 +355,20 @@ def test_an_unknown_weight_format_has_no_size(tmp_path: Path) -> None:
     found = report.to_dict()
     unknown = ("weights", "total", "fits", "largest_batch", "largest_context")
     assert [found["memory"][name] for name in unknown] == [None] * len(unknown)
-    assert [phase["totals"]["weight_bytes"] for phase in found["phases"]] == [None, None]
+    needing = ("bytes", "weight_bytes", "bound_seconds", "expected_seconds", "tokens_per_second", "mfu", "mbu")
+    for phase in found["phases"]:
+        assert {phase["totals"][name] for name in needing} == {None}
+        assert phase["totals"]["matmul_flops"] > 0
+        seconds = {row["name"]: row["bound_seconds"] for row in phase["ops"]}
+        assert seconds["mlp.up"] is None
+        assert seconds["residual.mlp"] > 0  # reads no weights
     assert "unknown weight format; give weights" in report.text("markdown")
     given = roofmodel.estimate(file, "h100", weights="int4").to_dict()["memory"]
     assert (given["fits"], given["weights"]) == (True, LAYERS * (4 + 20 / 128) / 8 + 2 * (2 * TABLE + NORMS))
     assert roofmodel.estimate(file, "h100", phase="train", batch=1, seq=16).to_dict()["memory"]["total"] > 0
     rows = roofmodel.sweep(file, "h100", batch="1,2", phase="decode").to_dict()["rows"]
-    assert {(row["fits"], row["memory_total"], row["weight_bytes"]) for row in rows} == {(None, None, None)}
+    unknown = ("fits", "memory_total", "weight_bytes", "bound_seconds", "bound", "tpot_seconds")
+    assert {row[name] for row in rows for name in unknown} == {None}
+    assert {row["note"] for row in rows} == {"unknown weight format; give weights"}
     with pytest.raises(RoofError, match="unknown weight format; give weights"):
         roofmodel.plan(file, "h100", gpus=1, isl=100, osl=10)

@@ -21,5 +21,5 @@ from roofmodel.explore.nodes import UniqueRecords
     ],
 )
 def test_only_the_kernels_of_the_models_on_the_page_are_named(kinds: list[str], expected: str) -> None:
-    described = describe_device(Device.load("a100"), [(kind, "", "weights") for kind in kinds], UniqueRecords())
+    described = describe_device(Device.load("a100"), [(kind, "") for kind in kinds], UniqueRecords())
     assert described["parameters"] == expected

@@ -162,8 +162,7 @@ def test_every_number_of_the_page_equals_the_estimate(page: Any, made: Path) -> 
     huge = 0
     for name, device, options in situations(random.Random(6), (*PACKAGED, str(made.parent / "latent.json"))):
         exchange = {"data_parallel": "sequential"} if options["phase"] == "train" else {}  # as on the page
-        formats = dict.fromkeys(("weights", "activations"), options["dtype"])  # the page has no option for activations
-        expected = to_dict(estimate(hub.load(name), device, **formats | exchange | options))
+        expected = to_dict(estimate(hub.load(name), device, **{"weights": options["dtype"]} | exchange | options))
         usual: dict[str, Any] = {"weights": "", "kv": "", "tp": 1, "dp": 1, "ep": 1}
         found = moved(page, **usual | options | {"model": hub.load(name).name, "hw": device.id})
         where = f"{name} on {device.id} {options}"

@@ -367,6 +367,13 @@ def test_another_organization_or_size_is_not_taken_for_a_packaged_model(name: st
     assert hub.fine_tuned(name) is None
 
 
+def test_the_note_on_a_dated_release_says_that_its_context_may_be_longer() -> None:
+    """Qwen3-30B-A3B has 40960 positions, and its release of July 2025 262144."""
+    note = str(hub.load("Qwen/Qwen3-30B-A3B-Instruct-2507").notes[0])
+    assert note.endswith("a dated release may allow longer contexts than its 40960 positions")
+    assert "dated" not in str(hub.load("meta-llama/Llama-3.1-8B-Instruct").notes[0])
+
+
 def test_a_fine_tuned_model_in_the_local_cache_is_read_from_there(tmp_path: Path) -> None:
     folder = tmp_path / "huggingface" / "hub" / "models--meta-llama--Llama-3.1-8B-Instruct"
     write(folder / "snapshots" / "1")

@@ -19,7 +19,7 @@ from roofmodel.engines.engine import Engine
 from roofmodel.errors import WorkloadError
 from roofmodel.models import hub
 from roofmodel.plan.candidate import Candidate
-from roofmodel.plan.layouts import Layout, formats, layouts, service_layouts
+from roofmodel.plan.layouts import Layout, formats, service_layouts, training_layouts
 from roofmodel.plan.plan import ServingPlan, plan
 from roofmodel.plan.ranking import ranked, reason, ties
 from roofmodel.plan.serving import batches, chunks
@@ -458,13 +458,18 @@ def test_a_plan_under_autocast_has_the_notes_of_its_kernels() -> None:
     assert report.to_dict()["candidates"][0]["dtype"] == "bf16"
 
 
-def test_layouts_use_all_gpus_and_shard_experts() -> None:
-    found = set(layouts(hub.load("mixtral-8x7b-v0.1"), 8, {}))
-    assert all(one.gpus == 8 for one in found)
-    assert {Layout(8, 1, 8, 1), Layout(1, 1, 8, 8), Layout(2, 2, 4, 2), Layout(2, 1, 1, 4)} <= found
+def test_layouts_of_training_use_at_most_all_gpus_and_shard_experts() -> None:
+    arch = hub.load("mixtral-8x7b-v0.1")
+    found = {gpus: training_layouts(arch, gpus, 16, {}) for gpus in range(1, 10)}
+    for gpus, each in found.items():
+        assert all(one.gpus <= gpus and 16 % one.dp == 0 for one in each)
+        assert {*found.get(gpus - 1, [])} <= {*each}  # with more GPUs the same layouts, and more
+    assert {Layout(8, 1, 8, 1), Layout(1, 1, 8, 8), Layout(2, 2, 4, 2), Layout(2, 1, 1, 4)} <= {*found[8]}
+    assert found[8][0].gpus == 8
     assert Layout(1, 1, 8, 8).engines == 1
     assert Layout(2, 1, 2, 4).engines == 4
-    assert {one.tp for one in layouts(hub.load("mixtral-8x7b-v0.1"), 8, {"tp": [4]})} == {4}
+    assert {one.tp for one in training_layouts(arch, 8, 16, {"tp": [4]})} == {4}
+    assert {one.dp for one in training_layouts(arch, 8, 16, {"dp": [2]})} == {2}
 
 
 def test_formats_without_a_pipe_are_not_searched() -> None:
@@ -524,7 +529,7 @@ def test_batches_and_chunks_cover_the_range() -> None:
         ({"requests": -2.0}, "requests is -2.0; it must be above 0 and at most 1 M/s; try requests=\"5/s\""),
         ({"requests": "1e99/min"}, "requests is '1e99/min'; it must be above 0 and at most 1 M/s"),
         ({"requests": float("nan")}, "requests is nan; it must be above 0 and at most 1 M/s"),
-        ({"tp": 3}, "no layout of meta-llama/Llama-3.1-8B uses 2 GPUs with these values of tp; tp × pp × dp must be 2"),
+        ({"tp": 3}, "no layout of meta-llama/Llama-3.1-8B uses 2 GPUs with these values of tp; tp × pp × dp must"),
         ({"ttft": "-5ms"}, "ttft: '-5ms' is below 0"),
         ({"price": "a100=3"}, "price: a100-sxm-80gb is not a device of hw"),
         ({"dtype": "int8"}, None),

@@ -5,6 +5,8 @@ from itertools import product
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import roofmodel
 from roofmodel.devices.device import Device
@@ -57,6 +59,40 @@ def test_an_interleaved_pipeline_with_selective_recomputation_is_that_of_an_esti
     assert one.memory == pytest.approx(memory["total"])
 
 
+@settings(max_examples=6, deadline=None)
+@given(
+    model=st.sampled_from(["gpt2", "gpt2-xl", "llama-3.2-1b"]),
+    device=st.sampled_from(["a100", "h100", "l40s", "mi300x"]),
+    least=st.integers(1, 9), batch=st.sampled_from([8, 60, 256]),
+)  # fmt: skip
+def test_more_gpus_never_make_a_run_slower(model: str, device: str, least: int, batch: int) -> None:
+    before: TrainingCandidate | None = None
+    for gpus in range(least, least + 3):
+        found = plan_training(
+            hub.load(model), [Device.load(device)], gpus=gpus, tokens="10B", batch=batch, seq=512, top=1, time_limit=600
+        )
+        assert found.complete
+        if not found.ranked:  # nothing fits
+            assert before is None
+            continue
+        best = found.ranked[0].candidate
+        assert best.gpus <= gpus
+        assert before is None or best.days.value <= before.days.value * (1 + 1e-9)
+        before = best
+
+
+def test_a_run_uses_fewer_gpus_where_no_layout_divides_the_batch_among_all() -> None:
+    """7 GPUs are neither a divisor of 64 sequences nor of 48 layers: exactly 7 GPUs would have no layout."""
+    found = planned(gpus=7, pp=1, tp=1)
+    assert {ranked.candidate.gpus for ranked in found.ranked[:1]} == {4}
+    assert (
+        roofmodel.plan_training(MODEL, "a100", gpus=7, tokens="10B", batch=BATCH, seq=SEQ, pp=1, tp=1, top=1).to_dict()[
+            "candidates"
+        ][0]["gpus"]
+        == 4
+    )
+
+
 def test_counts_beyond_64_bits_are_planned_exactly() -> None:
     """10^8 tokens of GPT-2 XL: 48 layers of at least 4 x 1600 x 10^16 / 2 FLOPs of attention; 64 bits hold 9.2e18.
 
@@ -89,7 +125,7 @@ def test_a_sharded_optimizer_is_searched_and_saves_memory() -> None:
     assert "optimizer state" in found.ranked[1].reason
     assert not any("does not fit" in each.reason for each in found.ranked)
     # 0.28 of 80 GiB are 22.4 GiB; 16 bytes of each parameter are 23.2 GiB, and 4 + 12 / 4 bytes are 10.2 GiB
-    small = planned(tp=1, pp=1, recompute="full", micro_batch=1, memory_utilization=0.28)
+    small = planned(tp=1, pp=1, dp=4, recompute="full", micro_batch=1, memory_utilization=0.28)
     assert [each.candidate.choices.zero for each in small.ranked] == [1]
     assert small.ranked[0].reason.endswith("; it does not fit without ZeRO-1")
     only = planned(tp=1, pp=1, recompute="none", micro_batch=1, zero=0)
@@ -271,15 +307,12 @@ def test_numbers_of_tokens_have_letters_for_powers_of_thousand(text: float | str
         ({"recompute": "selective"}, 'recompute="selective" changes nothing with flash attention'),
         ({"attention": "fast"}, "attention"),
         ({"vpp": 0}, "vpp"),
-        ({"pp": 2, "vpp": 5}, "with these values of pp, vpp; tp × pp × dp must be 4, dp × micro-batch must divide"),
+        ({"pp": 2, "vpp": 5}, "with these values of pp, vpp; tp × pp × dp must be at most 4, dp × micro-batch must"),
         ({"pp": 2, "vpp": 5}, "and vpp must divide the layers of a pipeline stage"),
         ({"batch": 3, "dp": 4}, "with these values of dp"),
         ({"seq": 0}, "seq is 0"),
         ({"kv": "fp8"}, "unknown option 'kv'"),
-        (
-            {"gpus": 53},
-            "no layout of openai-community/gpt2-xl uses 53 GPUs; tp × pp × dp must be 53, dp × micro-",
-        ),
+        ({"tp": 53, "gpus": 53}, "uses 53 GPUs with these values of tp; tp × pp × dp must be at most 53, dp × micro-"),
         ({"dtype": "fp8"}, 'dtype="fp8": training with a format below 16 bits is not modeled; try dtype="bf16"'),
         ({"dtype": "fp4"}, 'dtype="fp4": training with a format below 16 bits is not modeled; try dtype="bf16"'),
         ({"dtype": "fp15"}, "dtype: unknown value 'fp15'; did you mean 'fp16'"),

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import roofmodel
 from roofmodel.devices.device import Device
 from roofmodel.plot.above_roof import finding_warnings, with_findings
 from roofmodel.profiles.kernel import Evidence, Flops, Kernel, Traffic
 from roofmodel.roofline.ceilings import choose_ceilings
 from roofmodel.roofline.device import DeviceIdentification
 from roofmodel.roofline.points import group, points
+from tests.profiles.samples import measured as measured_file
+from tests.profiles.samples import needs_measured
 
 
 def kernel(
@@ -141,3 +146,12 @@ def test_warnings_cut_long_names_of_kernels() -> None:
     (text,) = findings(kernel(name, dram=3e9))
     assert text.startswith("void at::native::unrolled_elementwise_kernel<at::native::BUnary")
     assert text.index("… reaches 147%") < 80
+
+
+@needs_measured
+def test_the_picture_itself_says_why_points_are_above_their_ceiling(tmp_path: Path) -> None:
+    """A training step of ResNet-50 on a V100: Winograd's GEMMs reach 228 % of the fp32 ceiling by counted FLOPs."""
+    file = measured_file("traces/torch/kineto_resnet50_v100_no_workers.json.gz")
+    roofmodel.plot(str(file)).save(tmp_path / "plot.svg")
+    picture = re.sub(r"\s+", " ", (tmp_path / "plot.svg").read_text(encoding="utf-8"))
+    assert "above its ceiling (mostly: if it runs a convolution, Winograd" in picture

@@ -158,7 +158,7 @@ def test_the_l2_traffic_of_a_norm_is_in_its_derivation() -> None:
     lines = {step.name: step for step in derivation.steps(found)}
     # input and output of 1024 x 1600 elements, gain and bias, 2 bytes per element: they fit 40 MiB
     assert lines["data ≤ chip.l2"].numbers == "6560000 ≤ 41943040"
-    assert lines["rate"].formula == "timing.l2 × chip.port"
+    assert lines["stream"].formula == "data / (timing.l2 × chip.port)"
 
 
 def test_every_input_and_constant_of_a_formula_has_a_meaning() -> None:

@@ -71,16 +71,18 @@ def experts(moe: MoE, block: BlockContext) -> Iterator[Operator]:
 
 def _exchange_of_tokens(moe: MoE, step: Step) -> Collective:
     """The all-to-all of an MoE layer. Where all tokens choose the same experts, there are no others."""
-    experts = moe.active if step.routing.name == "same" else moe.experts
-    return Collective("alltoall", step.parallel.ep, experts=experts, active=moe.active)
+    exchange = Collective("alltoall", step.parallel.ep, experts=moe.active, active=moe.active)
+    if step.routing.name == "same":
+        return exchange
+    return exchange._replace(experts=moe.experts, groups=moe.groups, active_groups=moe.active_groups)
 
 
 def _in_gemm_format(build: Builder) -> Builder:
     """The builder of tensors that are sent in the format of the experts' GEMMs, if it is narrower (DeepEP)."""
     widths = build.widths
-    if widths.gemm is None or widths.gemm.bits >= widths.dtype.bits or "W_expert_up" in widths.unconverted:
+    if "W_expert_up" in widths.unconverted:
         return build
-    return build._replace(widths=widths._replace(dtype=widths.gemm))
+    return build._replace(widths=widths._replace(dtype=widths.gemm_input))
 
 
 def _shared(moe: MoE, shared: MLP, block: BlockContext) -> Iterator[Operator]:

@@ -13,6 +13,18 @@ ACTIVE = "num_experts_per_tok"
 SHARED: dict[str, Any] = dict(n_shared=(COUNT, key("n_shared_experts", default=1, null=0)))
 
 
+def expert_groups(groups: int | None, active: int | None) -> dict[str, Any]:
+    """Fields of group-limited routing, with the defaults of the config class; null: no limit."""
+    return dict(
+        expert_groups=key("n_group", default=groups, null=None),
+        experts_active_groups=key("topk_group", default=active, null=None),
+    )
+
+
+NODE_LIMITED = expert_groups(8, 4)
+"""A token has experts on at most 4 nodes (DeepSeek-V3, arXiv 2412.19437, section 2.1.2)."""
+
+
 def shared_width(f: Any) -> int:
     """The shared experts are one MLP with the sum of their widths."""
     return int(f["n_shared"] * f["expert_width"])
@@ -106,9 +118,10 @@ FAMILIES: dict[str, Family] = {
         expert_width=key("moe_intermediate_size", default=1407),
         dense_first=key("first_k_dense_replace", default=0),
         positions=key("max_position_embeddings", default=2048),
+        **expert_groups(None, None),
     ),
-    "deepseek_v3": DEEPSEEK,
-    "deepseek_v32": DEEPSEEK_V32,
+    "deepseek_v3": DEEPSEEK.like("DeepseekV3", **NODE_LIMITED),
+    "deepseek_v32": DEEPSEEK_V32.like("DeepseekV32", **NODE_LIMITED),
     "glm_moe_dsa": DEEPSEEK_V32.like(
         "GlmMoeDsa",
         switches=SHARED

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from roofmodel.models.families.latent_attention import ACTIVE, DEEPSEEK, SPARSE_LAYERS, sparse_from
+from roofmodel.models.families.latent_attention import ACTIVE, DEEPSEEK, NODE_LIMITED, SPARSE_LAYERS, sparse_from
 from roofmodel.models.families.llama import LLAMA, OLMO2, PARTIAL
 from roofmodel.models.families.mixture_of_experts import EXPERTS, MIXTRAL, SPARSE
 from roofmodel.models.family import CAUSAL_HEADS, LM, Family, heads
@@ -136,6 +136,7 @@ FAMILIES: dict[str, Family] = {
             full_every=(SIZE, key("layer_group_size", default=6)),
             head_dim_in_config=(SIZE, key("head_dim", default=128)),
         ),
+        **NODE_LIMITED,
         query_latent=None,
         latent_rotary=True,
         latent_gate=True,
