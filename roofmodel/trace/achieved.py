@@ -68,6 +68,7 @@ class RankWork(NamedTuple):
     minimum: Floats | None  # seconds; None: no device
     compute_bound: Floats  # the minimum where a pipe limits it, else 0
     unknown: Mapping[str, tuple[int, float]]  # reason -> kernels and their seconds
+    fp32_matmul: NDArray[np.bool_]  # GEMMs and convolutions in fp32 (not tf32)
 
     def total(self, chosen: Any = slice(None)) -> Achieved | None:
         """The sum over the chosen activities (a mask or indices); None if the work of none is known."""
@@ -108,11 +109,12 @@ def rank_work(rank: Rank, device: Device | None) -> RankWork | None:
     names = rank.work["name"].astype(object).to_numpy()[indices].tolist()
     graphs = frozenset(np.flatnonzero(rank.in_graph[indices]).tolist())
     counts = count_kernels(names, seconds[indices].tolist(), launched_by, operators, graphs)
-    flops, size, compute, known, explained = (np.zeros(len(rank.work)) for _ in range(5))
+    flops, size, compute, known, explained, fp32 = (np.zeros(len(rank.work)) for _ in range(6))
     unknown: dict[str, tuple[int, float]] = {}
     for i, work in zip(indices.tolist(), counts, strict=True):
         known[i], explained[i] = work.known, work.known or work.auxiliary
         flops[i], size[i] = work.matmul_flops + work.vector_flops, work.bytes
+        fp32[i] = work.matmul_flops and work.form == "fp32"
         if device is not None and work.known:
             times = (flops / device.pipes[pipe].peak for pipe, flops in flops_by_pipe(work, device).items())
             compute[i] = max(times, default=0.0)
@@ -124,7 +126,7 @@ def rank_work(rank: Rank, device: Device | None) -> RankWork | None:
         seconds, explained.astype(bool), known.astype(bool), flops, size,
         None if memory is None else np.maximum(compute, memory),
         np.where(compute > memory, compute, 0.0) if memory is not None else compute,
-        unknown,
+        unknown, fp32.astype(bool),
     )  # fmt: skip
 
 

@@ -110,7 +110,7 @@ def trace(
         by=by,
         groups=groups,
         top=tuple(sorted(_groups(every, works, "name"), key=lambda row: -row.seconds)[:top]),
-        findings=tuple(_findings(sides, device, compared)),
+        findings=tuple(_findings(sides, works, device, compared)),
         warnings=tuple(dict.fromkeys(rename_files(warning, names) for warning in warnings)),
         roofline=run_roofline(works, sum(each.rank.kernel_seconds for each in every)),
         reading=input_runs.reading,
@@ -154,13 +154,18 @@ def _comparison(sides: Sequence[Sequence[RankReport]], works: Sequence[RankWork 
 
 
 def _findings(
-    sides: Sequence[Sequence[RankReport]], device: Device | None, compared: RunComparison | None
+    sides: Sequence[Sequence[RankReport]],
+    works: Sequence[RankWork | None],
+    device: Device | None,
+    compared: RunComparison | None,
 ) -> Iterator[Finding]:
     """What limits each run, the last one first; of two runs first whether they do different work."""
     if compared is not None and compared.different_work is not None:
         yield compared.different_work
+    work_of = dict(zip((each.rank.number for side in sides for each in side), works, strict=True))
     for side in reversed(sides):
-        yield from findings([(each.rank, each.steps, each.copies, each.idle) for each in side], device)
+        ranks_of_side = [(each.rank, each.steps, each.copies, each.idle, work_of[each.rank.number]) for each in side]
+        yield from findings(ranks_of_side, device)
 
 
 def _groups(reports: Sequence[RankReport], works: Sequence[RankWork | None], by: str) -> tuple[GroupTime, ...]:
