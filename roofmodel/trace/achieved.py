@@ -130,22 +130,26 @@ def rank_work(rank: Rank, device: Device | None) -> RankWork | None:
     )  # fmt: skip
 
 
+def sum_achieved(totals: Sequence[Achieved]) -> Achieved | None:
+    """The sum of the work of several groups of kernels; None of none."""
+    if not totals:
+        return None
+    minima = [total.minimum_seconds for total in totals]
+    return Achieved(
+        sum(total.seconds for total in totals),
+        sum(total.flops for total in totals),
+        sum(total.bytes for total in totals),
+        None if None in minima else sum(each or 0 for each in minima),
+        sum(total.compute_bound_seconds for total in totals),
+    )
+
+
 def run_roofline(works: Sequence[RankWork | None], kernel_seconds: float) -> RunRoofline | None:
     """The sum over all ranks; None if no rank has recorded shapes."""
     counted = [work for work in works if work is not None]
     if not counted:
         return None
-    totals = [total for work in counted if (total := work.total()) is not None]
-    minima = [total.minimum_seconds for total in totals]
-    achieved = None
-    if totals:
-        achieved = Achieved(
-            sum(total.seconds for total in totals),
-            sum(total.flops for total in totals),
-            sum(total.bytes for total in totals),
-            None if None in minima else sum(each or 0 for each in minima),
-            sum(total.compute_bound_seconds for total in totals),
-        )
+    achieved = sum_achieved([total for work in counted if (total := work.total()) is not None])
     unknown: dict[str, tuple[int, float]] = {}
     for work in counted:
         for reason, (number, seconds) in work.unknown.items():

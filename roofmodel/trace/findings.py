@@ -44,7 +44,6 @@ class Finding(NamedTuple):
     kind: (
         str  # input_bound, copy_bound, launch_bound, cpu_bound, communication_bound, synchronization, straggler, idle,
     )
-    # memory_format, no_tensor_cores
     seconds: float
     text: str
 
@@ -214,7 +213,7 @@ def _straggler(ranks: list[Rank]) -> Finding | None:
             continue
         total = each.sum(axis=1) / 1e9  # of each rank
         on_time = each == 0
-        last = int(on_time.sum(axis=1).argmax())
+        last = int(total.argmin())
         waiting = group.ranks[int(total.argmax())]
         longest = float(total.max())
         if longest > STRAGGLER * waiting.wall / 1e9:

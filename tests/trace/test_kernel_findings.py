@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from roofmodel.trace.report import TraceReport
-
 import roofmodel
+from roofmodel.trace.report import TraceReport
 
 H100 = Path(__file__).parents[1] / "data" / "gpu" / "h100"
 
