@@ -123,6 +123,13 @@ def test_a_summary_has_a_row_for_each_name(files) -> None:
     assert (kernel.name, kernel.invocations, kernel.seconds) == ("gemm(int)", 24, pytest.approx(10650240e-9))
 
 
+def test_a_run_is_read_from_a_kernel_trace(files) -> None:
+    (rank,) = roofmodel.trace(*files(trace=TRACE)).to_dict()["ranks"]
+    assert (rank["kernels"], rank["device"]) == (2, "2")
+    assert rank["busy_seconds"] == pytest.approx(150e-6)
+    assert rank["wall_seconds"] == pytest.approx(250e-6)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
