@@ -3,9 +3,9 @@
 
     python scripts/notebooks.py [--check] [NOTEBOOK …]
 
-The notebooks are written without metadata that depends on the machine or the run. With --check no file is written; the
-check fails if a cell fails or prints something else than its file contains. Pictures and HTML repeat the printed text
-and are not compared.
+The notebooks are written without metadata that depends on the machine or the run; tags are kept, such as `solution`
+(scripts/course.py). With --check no file is written; the check fails if a cell fails or prints something else than its
+file contains. Pictures and HTML repeat the printed text and are not compared.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def run(path: Path) -> NotebookNode:
         client.execute(env=environment(profile))
     notebook.metadata = NotebookNode(METADATA)
     for cell in notebook.cells:
-        cell.metadata = NotebookNode()
+        cell.metadata = NotebookNode({key: value for key, value in cell.metadata.items() if key == "tags"})
     return notebook
 
 

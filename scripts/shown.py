@@ -215,8 +215,9 @@ def _output(command: str, columns: int = 100) -> str:
 
 @functools.cache
 def _folder(page: str) -> Path:
-    """The working folder of a page's commands, with a link to examples/. Deleted at exit."""
+    """The working folder of a page's commands, with links to examples/ and tests/. Deleted at exit."""
     folder = Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, folder)
-    (folder / "examples").symlink_to(ROOT / "examples")
+    for name in ("examples", "tests"):
+        (folder / name).symlink_to(ROOT / name)
     return folder

@@ -33,21 +33,22 @@ def on_config(config: Any) -> None:
 
 
 def on_files(files: Any, config: Any) -> None:
-    """Add the files that commands create, and the notebooks as pages with their pictures."""
+    """Add the files that commands create, and the notebooks as pages with their pictures and without solutions."""
     for page in files.documentation_pages():
         folder = posixpath.dirname(page.src_uri)
         for command, name in re.findall(r"^\$ (roof .*-o (\S+).*)$", page.content_string, re.MULTILINE):
             if f"]({name})" in page.content_string:
                 files.append(File.generated(config, posixpath.join(folder, name), content=_created(command, name)))
     for notebook in NOTEBOOKS:
-        text, resources = nbconvert.MarkdownExporter().from_notebook_node(
-            _without_output_headings(nbformat.read(notebook, 4))
-        )
+        lecture = nbformat.read(notebook, 4)
+        lecture.cells = [cell for cell in lecture.cells if "solution" not in cell.metadata.get("tags", ())]
+        downloaded = nbformat.writes(lecture)
+        text, resources = nbconvert.MarkdownExporter().from_notebook_node(_without_output_headings(lecture))
         picture_names = {name: f"{notebook.stem}-{name}" for name in resources["outputs"]}
         for name, picture in resources["outputs"].items():
             text = text.replace(f"]({name})", f"]({picture_names[name]})")
             files.append(File.generated(config, f"lectures/{picture_names[name]}", content=picture))
-        files.append(File.generated(config, f"lectures/{notebook.name}", content=notebook.read_bytes()))
+        files.append(File.generated(config, f"lectures/{notebook.name}", content=downloaded))
         files.append(File.generated(config, f"lectures/{notebook.stem}.md", content=_linked(text, notebook.name)))
 
 

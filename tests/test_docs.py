@@ -131,7 +131,8 @@ def test_the_program_accepts_a_command_that_a_page_shows(line: str) -> None:
 def test_a_command_of_a_howto_page_runs(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    for name in ("examples", "tests"):
+        (tmp_path / name).symlink_to(ROOT / name)
     for name in ("profile.csv", "one.csv", "other.csv"):
         shutil.copy(ROOT / "examples" / "ncu_by_hand.csv", tmp_path / name)
     with_shapes = [traces.Launch("gemm", 20.0, "mlp.up", call=("aten::mm", ((512, 512), (512, 512))))]

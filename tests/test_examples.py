@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import csv
+import importlib
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -59,3 +64,46 @@ def test_the_export_written_by_hand_gives_the_figures_of_its_walk() -> None:
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*gpu*.yaml")), ids=lambda path: path.name)
 def test_an_example_device_is_valid_without_warnings(path: Path) -> None:
     assert doubtful_entries(Device.load(str(path))) == []
+
+
+@pytest.fixture
+def drawings(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """The module of the lectures' pictures, which lies beside the notebooks."""
+    import matplotlib.pyplot as plt
+
+    plt.switch_backend("agg")
+    monkeypatch.syspath_prepend(EXAMPLES / "lectures")
+    yield importlib.import_module("drawings")
+    plt.close("all")
+
+
+@pytest.mark.parametrize("name", [path.stem for path in sorted((EXAMPLES.parent / "hardware").glob("*.yaml"))])
+def test_the_schematic_shows_the_bandwidth_of_a_device_file(name: str, drawings: ModuleType) -> None:
+    import matplotlib.pyplot as plt
+
+    device = Device.load(name)
+    drawings.gpu(device)
+    texts = [text.get_text() for text in plt.gca().texts]
+    assert any(f"{device.bandwidth / 1e12:.4g} TB/s" in text for text in texts)
+    assert any(text.startswith(device.name) for text in texts)
+
+
+def test_the_links_of_a_dgx1_have_the_bandwidth_of_its_device_file(drawings: ModuleType) -> None:
+    links = Device.load("v100-sxm2-32gb").links
+    for gpu in range(8):
+        own = sum(count for pair, count in drawings.DGX1_LINKS.items() if gpu in pair)
+        assert own == 6  # NVLinks of a V100
+    each = links["nvlink"].bandwidth / 6
+    assert drawings.DGX1_LINKS[0, 1] * each == links["nvlink_pair"].bandwidth
+    rings = Counter([(0, 1), (1, 2), (2, 3), (0, 3), (0, 3), (1, 3), (1, 2), (0, 2)])  # among GPUs 0 to 3
+    assert all(used <= drawings.DGX1_LINKS[pair] for pair, used in rings.items())
+    assert 2 * 2 * each == links["nvlink_quad"].bandwidth  # two rings, two links of each GPU
+
+
+def test_the_files_of_lectures_are_rows_of_the_measured_tables() -> None:
+    tables = [
+        EXAMPLES.parent / "tests" / "data" / "gpu" / "h100" / f"model-{name}.csv" for name in ("gpt2-xl", "llama")
+    ]
+    measured = {row["peak_bytes"] for table in tables for row in csv.DictReader(table.read_text("utf-8").splitlines())}
+    with (EXAMPLES / "memory_h100.csv").open(encoding="utf-8") as file:
+        assert {row["peak_bytes"] for row in csv.DictReader(file)} <= measured

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -47,7 +48,7 @@ def test_a_lecture_is_small_and_contains_no_machine_details(path: Path) -> None:
     assert set(document["metadata"]) == {"kernelspec", "language_info"}
     assert document["metadata"]["language_info"] == {"name": "python"}
     for cell in document["cells"]:
-        assert cell["metadata"] == {}
+        assert cell["metadata"] in ({}, {"tags": ["solution"]})
         shown = json.dumps([{**output, "data": _texts(output)} for output in cell.get("outputs", [])])
         assert not MACHINE_DETAILS.search(shown + "".join(cell["source"])), cell["source"]
 
@@ -58,26 +59,39 @@ def _texts(output: dict[str, dict[str, object]]) -> dict[str, object]:
 
 @pytest.mark.parametrize("path", LECTURES, ids=lambda path: path.stem)
 def test_a_lecture_has_questions_exercises_and_homework(path: Path) -> None:
-    texts = [
-        "".join(cell["source"])
-        for cell in json.loads(path.read_text("utf-8"))["cells"]
-        if cell["cell_type"] == "markdown"
-    ]
+    cells = json.loads(path.read_text("utf-8"))["cells"]
+    given = [cell for cell in cells if cell["metadata"] == {}]
+    texts = ["".join(cell["source"]) for cell in given if cell["cell_type"] == "markdown"]
     assert texts[0].startswith(f"# {int(path.name[:2])}. ")
     assert "You will learn" in texts[0]
     assert sum("**Question.**" in text for text in texts) >= 3
     assert "## Exercises" in texts[-1] or "## Exercises" in texts[-2]
     assert "roof homework" in "".join(texts[-2:])
     assert path.name in (ROOT / "examples" / "README.md").read_text("utf-8")
+    solutions = cells[len(given) :]
+    assert "".join(solutions[0]["source"]).startswith("## Solutions")
+    numbers = [re.findall(r"^(\d)\. ", "".join(text), re.MULTILINE) for text in (texts[-1], solutions[0]["source"])]
+    assert numbers[0] == numbers[1]
 
 
-def test_a_lecture_without_its_trace_names_the_expected_path(tmp_path: Path) -> None:
-    (path,) = (path for path in LECTURES if "ROOF_MEASURED" in path.read_text("utf-8"))
+DOWNLOADS = {
+    "06-predicted-and-achieved": ("torch", "Falconsai_nsfw_image_detection__1016002.json.gz"),
+    "12-from-sqlite-to-the-late-rank": ("nsys", "two_ranks_training_h100.sqlite"),
+}
+
+
+def test_these_lectures_need_a_download() -> None:
+    assert [path.stem for path in LECTURES if "ROOF_MEASURED" in path.read_text("utf-8")] == list(DOWNLOADS)
+
+
+@pytest.mark.parametrize("lecture", DOWNLOADS)
+def test_a_lecture_without_its_trace_names_the_expected_path(lecture: str, tmp_path: Path) -> None:
+    path, (tool, name) = ROOT / "examples" / "lectures" / f"{lecture}.ipynb", DOWNLOADS[lecture]
     done = check(path, measured=tmp_path)
     assert done.returncode == 1
-    name = "Falconsai_nsfw_image_detection__1016002.json.gz"
-    assert f"no {tmp_path}/traces/torch/{name}: download it with the commands above" in done.stdout
-    assert f"/{name}" in re.findall(r"curl -LO (\S+)\\n", path.read_text("utf-8"))[0]
+    assert f"no {tmp_path}/traces/{tool}/{name}: download it with the commands above" in done.stdout
+    (command,) = re.findall(r"curl -Lo? ?O? ?.*https://\S+\\n", path.read_text("utf-8"))
+    assert name in command
 
 
 def notebook(folder: Path, source: str, printed: str) -> Path:
@@ -102,3 +116,42 @@ def test_an_outdated_output_or_a_failing_cell_is_reported(tmp_path: Path, code: 
     done = check(path)
     assert (done.returncode, path.read_bytes()) == (1, before)
     assert reported in done.stdout
+
+
+def write_course(folder: Path, version: str, *options: str) -> dict[str, list[dict[str, object]]]:
+    """Write a version of all lectures; return the cells of each."""
+    command = [sys.executable, ROOT / "scripts" / "course.py", version, folder, *options]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    paths = sorted((folder / "lectures").glob("*.ipynb"))
+    assert [path.name for path in paths] == [path.name for path in LECTURES]
+    return {path.stem: json.loads(path.read_text("utf-8"))["cells"] for path in paths}
+
+
+def test_a_students_version_has_no_solution_and_folds_answers(tmp_path: Path) -> None:
+    for name, cells in write_course(tmp_path / "course", "student").items():
+        source = "".join("".join(cell["source"]) for cell in cells)
+        assert "## Exercises" in source
+        assert "Solutions" not in source
+        assert all(cell.get("outputs", []) == [] and "tags" not in cell["metadata"] for cell in cells)
+        after_questions = [
+            after for cell, after in itertools.pairwise(cells) if "**Question.**" in "".join(cell["source"])
+        ]
+        for cell in after_questions:
+            folded = cell["metadata"].get("jupyter") == {"source_hidden": True}
+            assert folded or "".join(cell["source"]).startswith("<details>"), (name, cell["source"])
+
+
+def test_a_students_version_runs_in_its_folder(tmp_path: Path) -> None:
+    write_course(tmp_path / "course", "student", "--first-line", "import roofmodel")
+    path = tmp_path / "course" / "lectures" / "09-where-a-step-goes.ipynb"
+    assert json.loads(path.read_text("utf-8"))["cells"][0]["source"] == ["import roofmodel"]
+    run = [sys.executable, ROOT / "scripts" / "notebooks.py", path]
+    assert subprocess.run(run, check=False, capture_output=True, timeout=100).returncode == 0
+
+
+def test_a_lecturers_version_has_solutions_and_slides(tmp_path: Path) -> None:
+    for cells in write_course(tmp_path / "course", "lecturer").values():
+        kinds = [cell["metadata"]["slideshow"]["slide_type"] for cell in cells]
+        assert (kinds[0], kinds[-1]) == ("slide", "skip")
+        assert kinds.count("slide") > kinds.count("skip") > 0
+        assert any(cell.get("outputs") for cell in cells)

@@ -387,12 +387,10 @@ def settings_axis(option: str, value: object) -> list[tuple[tuple[str, str], ...
 def _values_by_key(option: str, value: object) -> dict[str, list[str]]:
     entries: list[Any]
     if isinstance(value, Mapping):
-        entries = [
-            (key, member) for key, each in value.items() for member in (each if isinstance(each, list) else [each])
-        ]
+        entries = [(key, v) for key, each in value.items() for v in (each if isinstance(each, list) else [each])]
     else:
         entries = [value] if isinstance(value, str) or not isinstance(value, Iterable) else [*value]
-    values_by_key: dict[str, dict[str, None]] = {}
+    values: dict[str, dict[str, None]] = {}
     for each in [part for entry in entries for part in (entry.split(",") if isinstance(entry, str) else [entry])]:
         pair = each if isinstance(each, tuple) else str(each).split("=", 1)
         if len(pair) != 2 or "" in pair:
@@ -400,8 +398,8 @@ def _values_by_key(option: str, value: object) -> dict[str, list[str]]:
                 Option(option), f" is {shorten(each)}; it must be KEY=VALUE, such as ", Option(option, "launch=graph")
             )
         key = str(pair[0]).strip()
-        values_by_key.setdefault(key, {})[_seconds_text(pair[1]) if key == "launch" else str(pair[1]).strip()] = None
-    return {key: list(values) for key, values in values_by_key.items()}
+        values.setdefault(key, {})[_seconds_text(pair[1]) if key == "launch" else str(pair[1]).strip()] = None
+    return {key: list(chosen) for key, chosen in values.items()}
 
 
 def _seconds_text(value: object) -> str:

@@ -20,6 +20,7 @@ def read_profile(
     *files: PathLike,
     hw: Hardware | None = None,
     times: PathLike | Iterable[PathLike] = (),
+    before: PathLike | Iterable[PathLike] = (),
     progress: ProgressCallback = no_progress,
 ) -> ProfileReport:
     """Read profiler files (ncu, nvprof, nsys, PyTorch) into one table of kernels.
@@ -30,6 +31,7 @@ def read_profile(
         *files: Profiler files or patterns; - for stdin; FILE@HW sets the device of a file.
         hw: The device, if the files do not state it or state it wrongly.
         times: Take the times from this nsys, nvprof or PyTorch file, not from `files`.
+        before: Files or patterns of the same program before a change; compare the kernels with theirs.
         progress: Called with a file's name, the bytes that were read, and its size.
 
     Examples:
@@ -41,7 +43,9 @@ def read_profile(
     from roofmodel.profiles.reading import report_progress
 
     with report_progress(progress):
-        return ProfileReport(kernels(arguments.paths("files", files), hw, arguments.paths("times", times)))
+        measured = kernels(arguments.paths("files", files), hw, arguments.paths("times", times))
+        old = arguments.paths("before", before)
+        return ProfileReport(measured, kernels(old, hw) if old else None)
 
 
 @checked
@@ -55,6 +59,7 @@ def plot(
     flops: str | Iterable[str] = (),
     times: PathLike | Iterable[PathLike] = (),
     by: KernelGrouping = "name",
+    instructions: bool = False,
     family: str | None = None,
     progress: ProgressCallback = no_progress,
     **workload: Unpack[WorkloadOptions],
@@ -74,6 +79,7 @@ def plot(
         times: Take the times from this nsys, nvprof or PyTorch file, not from `files`.
         by: Group kernels by name, base (without template arguments), nvtx, category, or lecture (matrix-mul,
             memory_mgmt, custom_ops, other).
+        instructions: Show warp instructions per memory transaction instead of FLOPs per byte (ncu --set full).
         family: Read an unknown model_type as this family, such as llama.
         progress: As for `read_profile`.
         **workload: The options of `estimate`, for `model`.
@@ -90,7 +96,8 @@ def plot(
     with report_progress(progress):
         placed = place(
             paths, hw, by=by, model=name, family=family, workload=workload, times=timed, clock=clock,
-            ceilings=ceilings, flops=[flops] if isinstance(flops, str) else arguments.words("flops", flops),
+            ceilings=ceilings, instructions=instructions,
+            flops=[flops] if isinstance(flops, str) else arguments.words("flops", flops),
         )  # fmt: skip
     return PlotReport(placed)
 

@@ -5,11 +5,16 @@ from typing import NamedTuple
 
 from roofmodel.devices.device import Device
 from roofmodel.numbers import units
+from roofmodel.plot.comparison import KernelChange
 from roofmodel.plot.place import MeasuredKernels, Roofline
 from roofmodel.profiles.kernel import Flops, Kernel, Traffic
+from roofmodel.report.columns import shorten
 from roofmodel.report.table import BYTES, COUNT, NAME, PERCENT, RATE, SECONDS, TIMES, Cell, Column, Table, joined
-from roofmodel.roofline.points import Point, flops_by_pipe, incomplete
+from roofmodel.roofline.judged_kernels import reasons_by_launch
+from roofmodel.roofline.kernel_names import short_name
+from roofmodel.roofline.points import Point, Reason, flops_by_pipe, incomplete
 
+MAX_NAME = 40  # characters of a name in the table of changes
 LOWER_BOUND = "≥ lower bound: FLOPs of some pipes were not counted"
 
 
@@ -19,11 +24,21 @@ def _lower_bound(figure: str, incomplete: bool) -> str:
 
 
 class KernelRow(NamedTuple):
-    """A kernel with the name of its file and its device."""
+    """A kernel with the name of its file, its device, and the reasons for its time."""
 
     kernel: Kernel
     file: str = ""
     device: Device | None = None
+    reasons: Sequence[Reason] = ()
+
+
+REASONS_COLUMN = Column(
+    "reasons",
+    value=lambda row: [reason._asdict() for reason in row.reasons],
+    flat=lambda found: "; ".join(f"{each['reason']}: {each['evidence']}" for each in found) or None,
+    meaning="the reasons for its time, the costliest first: `reason`, `seconds` (an upper estimate of what its removal "
+    "could win) and `evidence`",
+)
 
 
 def _flops(row: KernelRow) -> str | None:
@@ -89,19 +104,52 @@ KERNELS = Table(
             "bytes", value=lambda row: row.kernel.bytes._asdict(), flat=Traffic._fields,
             meaning="bytes by memory level: `dram`, `l2`, `l1`",
         ),
+        REASONS_COLUMN,
     ),
     marks={"≥": LOWER_BOUND},
+)  # fmt: skip
+
+
+def _relative(row: KernelChange) -> str:
+    return "" if row.relative_change is None else f"{row.relative_change:+.0%}"
+
+
+def _kernel_and_causes(row: KernelChange) -> str:
+    name = shorten(short_name(row.name), MAX_NAME)
+    renamed = f" (was {shorten(short_name(row.before_name), MAX_NAME)})" if row.before_name else ""
+    return f"{name}{renamed}{': ' * bool(row.causes)}{'; '.join(row.causes)}"
+
+
+CHANGES = Table(
+    "changes",
+    (
+        Column("name", meaning="the kernel"),
+        Column("before_name", meaning="its name before the change, if it was another one"),
+        Column("verdict", "", meaning="`faster`, `slower`, `unchanged` (within 2 %), `new` or `gone`"),
+        Column("before_launches", value="before.summed.invocations", meaning="the number of launches before"),
+        Column("after_launches", value="after.summed.invocations", meaning="the number of launches after"),
+        Column("before_seconds", "before", SECONDS, unknown="–", meaning="the sum of their durations before"),
+        Column("after_seconds", "after", SECONDS, unknown="–", meaning="the sum of their durations after"),
+        Column("change_seconds", "change", SECONDS, meaning="after - before"),
+        Column("relative_change", "", PERCENT, text=_relative, meaning="after / before - 1"),
+        Column(
+            "causes", "kernel: what changed with its time", flat="; ".join, text=_kernel_and_causes, wrap=True,
+            meaning="what changed with the time: reasons by their cost, and counters",
+        ),
+    ),
 )  # fmt: skip
 
 
 def kernel_rows(measured: MeasuredKernels) -> list[KernelRow]:
     """A row for each kernel, device by device."""
     names = measured.names
-    return [
-        KernelRow(kernel, names.get(kernel.file, kernel.file), identification and identification.device)
-        for profile, identification in measured.runs
-        for kernel in profile.kernels
-    ]
+    rows = []
+    for profile, identification in measured.runs:
+        device = identification and identification.device
+        judge = reasons_by_launch(profile, device)
+        for kernel in profile.kernels:
+            rows.append(KernelRow(kernel, names.get(kernel.file, kernel.file), device, judge(kernel)))
+    return rows
 
 
 def kernel_table(devices: int) -> Table:
@@ -167,7 +215,8 @@ def points_table(item: str = "kernel", share: str = "share") -> Table:
         "points",
         (
             Column("hardware", meaning="the device, if there are several"),
-            *(Column(field, value=f"point.{field}", meaning=_POINT[field]) for field in Point._fields),
+            *(Column(field, value=f"point.{field}", meaning=meaning) for field, meaning in _POINT.items()),
+            REASONS_COLUMN._replace(value=lambda row: [reason._asdict() for reason in row.point.reasons]),
             Column(None, "", text=lambda row: row.letter),
             Column(None, item, NAME, "point.name"),
             Column(None, "×", TIMES, "point.invocations", priority=3),

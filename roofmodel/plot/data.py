@@ -9,7 +9,9 @@ from typing import Any
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Pipe
 from roofmodel.files import output_files
-from roofmodel.plot.columns import kernel_rows, kernel_table, point_file_table, point_rows
+from roofmodel.plot.columns import CHANGES, kernel_rows, kernel_table, point_file_table, point_rows
+from roofmodel.plot.comparison import KernelChange, total_seconds
+from roofmodel.plot.instructions import draw_instructions, instructions_document
 from roofmodel.plot.panels import heading, panels_of, sources
 from roofmodel.plot.place import MeasuredKernels, Roofline, RooflinePlot
 from roofmodel.report import encoding
@@ -42,6 +44,17 @@ def kernels_document(measured: MeasuredKernels) -> dict[str, Any]:
     }
 
 
+def comparison_document(
+    before: MeasuredKernels, after: MeasuredKernels, changes: Sequence[KernelChange]
+) -> dict[str, Any]:
+    """The key `comparison` of `roofmodel.kernels/1`."""
+    return {
+        "before": {"files": list(before.names.values()), "seconds": total_seconds(before)},
+        "after": {"files": list(after.names.values()), "seconds": total_seconds(after)},
+        "kernels": CHANGES.records(changes),
+    }
+
+
 def _device_key(devices: Sequence[Roofline], hardware: str | None) -> dict[str, str | None]:
     """The key of an entry's device if there are several devices; else empty."""
     return {"hardware": hardware} if len(devices) > 1 else {}
@@ -62,6 +75,7 @@ def points_document(plot: RooflinePlot) -> dict[str, Any]:
             for ceiling in ceilings(line.device, line.pipes)
         ],
         "points": point_file_table(rooflines).records(point_rows(rooflines)),
+        "instructions": instructions_document(plot),
         "warnings": list(map(str, plot.warnings)),
     }
 
@@ -87,9 +101,16 @@ def save_points(plot: RooflinePlot, path: str) -> Path:
     from roofmodel.plot import picture
 
     subtitle = provenance(panels_of(plot), sources(plot))
+
+    def draw(file: Path, form: str) -> None:
+        if plot.instructions:
+            draw_instructions(plot, heading(plot), subtitle, file, form)
+        else:
+            picture.draw(panels_of(plot), heading(plot), subtitle, file, form)
+
     return output_files.write(
         path,
-        draw=lambda file, form: picture.draw(panels_of(plot), heading(plot), subtitle, file, form),
+        draw=draw,
         texts={
             "html": lambda: points_page(plot),
             "json": lambda: encoding.as_json(points_document(plot)),

@@ -14,5 +14,6 @@ app = command(
         "roof kernels ncu.csv",
         "roof kernels trace.json --hw a100 -o kernels.csv",
         "roof kernels counters.csv --times times.sqlite",
+        "roof kernels new.csv --before old.csv --fail-if 'relative_change>5%'",
     ),
 )

@@ -23,6 +23,7 @@ def panels_of(placed: RooflinePlot) -> list[Panel]:
             placed.by,
             line.pipes,
             line.counted,
+            line.not_judged,
         )
         for line in placed.rooflines
     ]

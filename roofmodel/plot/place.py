@@ -24,6 +24,8 @@ from roofmodel.roofline.ceilings import Ceilings, choose_ceilings
 from roofmodel.roofline.counted_kernels import KernelWork, with_counts
 from roofmodel.roofline.device import DeviceIdentification, UnknownDevice, identify
 from roofmodel.roofline.inputs import DeviceRun, read_runs
+from roofmodel.roofline.instructions import InstructionPoint, instruction_points
+from roofmodel.roofline.judged_kernels import JUDGED, not_judged, reasons_by_group
 from roofmodel.roofline.pipes import pipes_in_use
 from roofmodel.roofline.points import incomplete
 from roofmodel.steps.estimate import Estimate, estimate
@@ -97,6 +99,8 @@ class Roofline(NamedTuple):
     pipes: tuple[Pipe, ...]  # in use, by falling peak; does not depend on the grouping of the kernels
     predicted: Estimate | None = None  # the estimate of the predicted points
     counted: bool = False  # FLOPs and bytes are counted from the shapes of operators
+    not_judged: tuple[str, ...] = ()  # the titles of the reasons that the files' counters cannot tell
+    instructions: tuple[InstructionPoint, ...] = ()  # of the instruction roofline
 
     @property
     def device(self) -> Device:
@@ -112,6 +116,7 @@ class RooflinePlot(NamedTuple):
     warnings: tuple[Text, ...]
     by: str = "name"  # the grouping of the kernels
     notes: tuple[Text, ...] = ()  # about options that do not apply
+    instructions: bool = False  # whether the instruction roofline is shown
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -136,6 +141,7 @@ def place(
     clock: str = "boost",
     ceilings: str = "datasheet",
     flops: Sequence[str] = (),
+    instructions: bool = False,
 ) -> RooflinePlot:
     """Measured kernels (FILE or FILE@HW), grouped `by`, and a model's operators on each device, as points.
 
@@ -164,6 +170,9 @@ def place(
             kernels = run.profile.kernels  # summed kernels have only the maximum clock
         chosen = choose_ceilings(identification.device, clock, ceilings, kernels, may_be_locked)
         profile, works = with_counts(run.profile, chosen.device)
+        judged = reasons_by_group(profile, identification.device, by) if files else {}
+        missing = tuple(not_judged(profile)) if files else ()
+        warps = tuple(instruction_points(profile.longest(JUDGED), by, identification.device))
         if statements:
             profile, remarks, matched = with_stated_flops(profile, statements, chosen.device)
             notes += remarks
@@ -172,6 +181,7 @@ def place(
             _measured_points(profile, by, identification, chosen, run.hw) if files else ([], [])
         )
         point_warnings += _count_warnings(profile, works)
+        placed_points = [point._replace(reasons=tuple(judged.get(point.name, ()))) for point in placed_points]
         single = placed_points if by == "name" else points.points(_groups(profile, "name"), chosen.device)
         report = None
         run_warnings: list[Text] = [*run.profile.warnings, *identification.warnings, *chosen.notes, *point_warnings]
@@ -183,7 +193,9 @@ def place(
         pipes = tuple(pipes_in_use(single, chosen.device))
         shown_files = tuple(names[file] for file in run.profile.files)
         rooflines.append(
-            Roofline(identification, chosen, shown_files, tuple(placed_points), pipes, report, bool(works))
+            Roofline(
+                identification, chosen, shown_files, tuple(placed_points), pipes, report, bool(works), missing, warps
+            )
         )
         device = f"{identification.device.id}: " if len(runs) > 1 else ""
         run_warnings = [rename_files(text, names) for text in run_warnings]
@@ -191,7 +203,7 @@ def place(
     refuse_unused(statements, used, (kernel for run in runs for kernel in run.profile.summed()))
     if architecture is not None and os.path.exists(expand(str(model))):
         model = architecture.name
-    return RooflinePlot(tuple(rooflines), model, tuple(warnings), by, tuple(notes))
+    return RooflinePlot(tuple(rooflines), model, tuple(warnings), by, tuple(notes), instructions)
 
 
 def _measured_points(

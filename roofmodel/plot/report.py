@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from roofmodel.errors import OutputError, Text
@@ -15,16 +16,25 @@ if TYPE_CHECKING:
 
     import pandas
 
+    from roofmodel.plot.comparison import KernelChange
     from roofmodel.plot.ncu_command import Collection
     from roofmodel.plot.place import MeasuredKernels, RooflinePlot
     from roofmodel.profiles.kernel import Kernel
+    from roofmodel.report.table import Table
 
 
 class ProfileReport(TextResult, FileResult):
     """Result of `read_profile`: the measured kernels of profiler files."""
 
-    def __init__(self, measured: MeasuredKernels) -> None:
-        self.measured = measured
+    def __init__(self, measured: MeasuredKernels, before: MeasuredKernels | None = None) -> None:
+        self.measured, self.before = measured, before
+
+    @cached_property
+    def changes(self) -> Sequence[KernelChange]:
+        """The kernels compared with those of `before`, the largest change first; empty without it."""
+        from roofmodel.plot.comparison import compare_kernels
+
+        return compare_kernels(self.before, self.measured) if self.before else ()
 
     @property
     def kernels(self) -> Sequence[Kernel]:
@@ -34,26 +44,37 @@ class ProfileReport(TextResult, FileResult):
     @property
     def warnings(self) -> tuple[str, ...]:
         """Data that the files lack, and the metrics to collect."""
-        return tuple(map(str, self.measured.warnings))
+        warnings = map(str, (*self.measured.warnings, *(self.before.warnings if self.before else ())))
+        return tuple(dict.fromkeys(warnings))
 
     def to_dict(self) -> dict[str, Any]:
         """The document that `roof kernels --format json` prints."""
-        from roofmodel.plot.data import kernels_document
+        from roofmodel.plot.data import comparison_document, kernels_document
 
-        return kernels_document(self.measured)
+        compared = comparison_document(self.before, self.measured, self.changes) if self.before else None
+        return kernels_document(self.measured) | ({"comparison": compared} if compared else {})
+
+    def _rows(self) -> tuple[Table, Sequence[Any]]:
+        """The kernels; with `before`, their changes."""
+        from roofmodel.plot.columns import CHANGES, kernel_rows, kernel_table
+
+        if self.before:
+            return CHANGES, self.changes
+        return kernel_table(len(self.measured.runs)), kernel_rows(self.measured)
 
     def to_frame(self) -> pandas.DataFrame:
         """One row per kernel, with the columns of `roof kernels --format csv`."""
-        from roofmodel.plot.columns import kernel_rows, kernel_table
-
-        return kernel_table(len(self.measured.runs)).frame(kernel_rows(self.measured))
+        table, rows = self._rows()
+        return table.frame(rows)
 
     def _texts(self) -> Mapping[str, Callable[[], str]]:
-        from roofmodel.plot.columns import kernel_rows, kernel_table
         from roofmodel.report.encoding import as_json
 
-        table = kernel_table(len(self.measured.runs))
-        return {"json": lambda: as_json(self.to_dict()), "csv": lambda: table.csv(kernel_rows(self.measured))}
+        def csv() -> str:
+            table, rows = self._rows()
+            return table.csv(rows)
+
+        return {"json": lambda: as_json(self.to_dict()), "csv": csv}
 
     @classmethod
     def suffixes(cls) -> Sequence[str]:
@@ -73,9 +94,9 @@ class ProfileReport(TextResult, FileResult):
         return target
 
     def __rich__(self) -> Any:
-        from roofmodel.plot.tables import kernels_table
+        from roofmodel.plot.tables import changes_table, kernels_table
 
-        return kernels_table(self.measured)
+        return changes_table(self.before, self.measured, self.changes) if self.before else kernels_table(self.measured)
 
     def __repr__(self) -> str:
         measured = self.measured
@@ -99,7 +120,7 @@ class PlotReport(TextResult, PictureResult):
     @property
     def default_path(self) -> str:
         """The picture that `roof plot` writes without `-o`: FILE.roofline.png in the working folder."""
-        return f"{self.placed.stem}.roofline.png"
+        return f"{self.placed.stem}.{'instructions' if self.placed.instructions else 'roofline'}.png"
 
     def to_dict(self) -> dict[str, Any]:
         """The document that `roof plot --format json` prints."""
@@ -132,9 +153,10 @@ class PlotReport(TextResult, PictureResult):
         return save_points(self.placed, arguments.path("path", path))
 
     def __rich__(self) -> Any:
+        from roofmodel.plot.instructions import instructions_table
         from roofmodel.plot.tables import points_table
 
-        return points_table(self.placed)
+        return instructions_table(self.placed) if self.placed.instructions else points_table(self.placed)
 
     def __repr__(self) -> str:
         points = sum(len(roofline.points) for roofline in self.placed.rooflines)

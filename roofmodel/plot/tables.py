@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from rich.console import Group, RenderableType
@@ -9,11 +10,14 @@ from rich.text import Text
 
 from roofmodel.numbers import units
 from roofmodel.plot import chart
-from roofmodel.plot.columns import KERNELS, KernelRow, PointRow
+from roofmodel.plot.columns import CHANGES, KERNELS, KernelRow, PointRow
 from roofmodel.plot.columns import points_table as points_columns
+from roofmodel.plot.comparison import KernelChange, total_seconds
 from roofmodel.plot.panels import COUNTED, panels_of
 from roofmodel.plot.place import DeviceProfile, MeasuredKernels, RooflinePlot
+from roofmodel.plot.why import why_section
 from roofmodel.report.columns import omitted_rows
+from roofmodel.roofline.judged_kernels import not_judged, reasons_by_group
 from roofmodel.roofline.panel import DEVICE_SOURCES, Panel, category_style
 from roofmodel.roofline.points import Point
 
@@ -40,6 +44,18 @@ def _kernels(run: DeviceProfile) -> Iterator[RenderableType]:
     device = identification and identification.device
     yield KERNELS.without("hardware").terminal(KernelRow(kernel, device=device) for kernel in longest)
     yield from omitted_rows(len(profile.kernels) - len(longest), "csv", "json")
+    yield from why_section(reasons_by_group(profile, device), not_judged(profile))
+
+
+def changes_table(before: MeasuredKernels, after: MeasuredKernels, changes: Sequence[KernelChange]) -> Group:
+    """The totals before and after, and the kernels with the largest changes."""
+    old, new = total_seconds(before), total_seconds(after)
+    took = f"{units.seconds(old)} → {units.seconds(new)}" if old is not None and new is not None else "times unknown"
+    ratio = f" ({new / old - 1:+.0%})" if old and new is not None else ""
+    verdicts = Counter(change.verdict for change in changes)
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.most_common())
+    head = Text(f"kernels before and after: {took}{ratio}; {counts}", style="bold")
+    return Group(head, CHANGES.terminal(changes[:MAX_ROWS]), *omitted_rows(len(changes) - MAX_ROWS, "csv", "json"))
 
 
 def points_table(plot: RooflinePlot) -> Group:
@@ -64,6 +80,8 @@ def device_table(panel: Panel, letters: Mapping[str, str]) -> Group:
             Text(f"predicted operators at their bounds{workload}", style="bold"),
             *_points(panel, predicted, letters, "operator", "of phase"),
         ]
+    found = {point.name: list(point.reasons) for point in measured}
+    blocks += why_section(found, panel.not_judged)
     return Group(*blocks, Text(), chart.PointsChart(panel, letters))
 
 

@@ -164,7 +164,7 @@ SECONDS = {
     for name in names
 }
 _COUNTED = frozenset(("1", "inst", "instruction", "cycle", "sector", "request", "wavefront", "event", "op", "flop"))
-_COUNTED |= {"warp", "thread", "block", "register"}
+_COUNTED |= {"warp", "thread", "block", "register", "SM"}
 
 
 def parse_seconds(text: str, unit: str) -> float | None:

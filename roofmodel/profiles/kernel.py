@@ -167,6 +167,8 @@ class Kernel:
     flops: Flops = NO_FLOPS
     bytes: Traffic = NO_TRAFFIC
     copy: CopySize | None = None  # of a memory copy or memset
+    counters: Mapping[str, float] | None = field(default=None, repr=False, compare=False)
+    """Metrics of Nsight Compute by name, for one launch in base units: what explains its time."""
 
 
 def without_copies(activities: Iterable[Kernel]) -> tuple[list[Kernel], list[Kernel]]:

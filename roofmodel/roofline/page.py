@@ -260,6 +260,7 @@ COLUMNS = (
     PointColumn("work", "category", str, word=True),
     PointColumn("occupancy", "occupancy", "{:.0%}".format),
     PointColumn("registers", "registers", str),
+    PointColumn("why", "reasons", lambda reasons: reasons[0].evidence if reasons else "", word=True),
 )
 
 
@@ -280,7 +281,7 @@ def _facts(device: str, point: Point) -> list[tuple[str, str]]:
 def _columns(points: Iterable[Point]) -> list[PointColumn]:
     """The columns for which at least one point has a value."""
     all_points = list(points)
-    return [column for column in COLUMNS if any(getattr(p, column.field) is not None for p in all_points)]
+    return [column for column in COLUMNS if any(getattr(p, column.field) not in (None, ()) for p in all_points)]
 
 
 def _header(columns: Iterable[PointColumn], item: str, several: bool) -> str:
@@ -298,7 +299,7 @@ def _row(number: int, index: int, device: str, point: Point, columns: Iterable[P
         cells.append(f'<td class="word" data-value="{escape(device)}">{escape(device)}</td>')
     for column in columns:
         value = getattr(point, column.field)
-        raw = "" if value is None else escape(str(value))
+        raw = escape(column.text(point) if column.field == "reasons" else "" if value is None else str(value))
         cells.append(f'<td{_class(column)} data-value="{raw}">{escape(column.text(point))}</td>')
     tokens = escape(" ".join(_tokens(index, point)))
     return f'<tr data-point="{number}" data-tokens="{tokens}">{"".join(cells)}</tr>'

@@ -38,6 +38,14 @@ class KernelGroup(NamedTuple):
     registers: int | None = None  # per thread; maximum over the launches
 
 
+class Reason(NamedTuple):
+    """A reason for the time of a kernel; the seconds are an upper estimate of what its removal could win."""
+
+    reason: str  # a name in `reasons.REASONS`
+    seconds: float
+    evidence: str
+
+
 class Point(NamedTuple):
     """A group of kernels, or a predicted operator, at one level of the memory hierarchy."""
 
@@ -61,6 +69,7 @@ class Point(NamedTuple):
     flops_per_second_low: float | None = None  # if fp16 instructions were not packed; None if there are none
     bytes_per_second: float | None = None
     counted: bool = False  # FLOPs and bytes are counted from the shapes of operators, not measured
+    reasons: tuple[Reason, ...] = ()  # for the time of the group, the costliest first
 
     @property
     def drawable(self) -> bool:

@@ -8,6 +8,7 @@ launch; it processes many when its values are `LaunchArray`s instead of numbers.
 from __future__ import annotations
 
 import heapq
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import Any, TypeVar, cast, overload
@@ -16,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from roofmodel.profiles.kernel import LIMITS, Flops, Kernel, KernelColumns, Traffic
-from roofmodel.profiles.ncu import metrics
+from roofmodel.profiles.ncu import metric_names, metrics
 from roofmodel.profiles.ncu.launch_tables import LaunchKind, LaunchTable
 
 Floats = npt.NDArray[np.float64]
@@ -63,7 +64,11 @@ def interpret_launches(
 
     Yields the launch indices of each group and its metrics, which are arrays over these launches.
     """
-    columns = {name: np.frombuffer(column)[launches] for name, column in table.values.items()}
+    columns = {
+        name: np.frombuffer(column)[launches]
+        for name, column in table.values.items()
+        if metric_names.is_interpreted(name)
+    }
     collected = np.zeros(len(launches), np.intp)  # one number per set of collected metrics
     for column in columns.values():
         collected = np.unique(2 * collected + np.isnan(column), return_inverse=True)[1]
@@ -89,6 +94,27 @@ def _interpret_together(
             yield from _interpret_together(some, places[mask], generation, averaged)
     else:
         yield places, meaning
+
+
+class LaunchCounters(Mapping[str, float]):
+    """The metrics of one launch in base units, percentages as fractions; only those that were collected."""
+
+    __slots__ = ("_columns", "_place")
+
+    def __init__(self, columns: Mapping[str, array[float]], place: int) -> None:
+        self._columns, self._place = columns, place
+
+    def __getitem__(self, name: str) -> float:
+        value = self._columns[name][self._place]
+        if value != value:
+            raise KeyError(name)
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, column in self._columns.items() if column[self._place] == column[self._place])
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 class TableKernels:
@@ -138,7 +164,7 @@ class TableKernels:
         numbers = (self._cells(name, start, stop) for name in ("seconds", "occupancy", "clock"))
         registers = self._cells("registers", start, stop, whole=True)
         rows = zip(table.ids[start:stop], kinds, flops, moved, registers, *numbers, strict=False)
-        for launch, kind, done, traffic, registers_, seconds, occupancy, clock in rows:
+        for place, (launch, kind, done, traffic, registers_, seconds, occupancy, clock) in enumerate(rows, start):
             yield Kernel(
                 id=f"{table.prefix}{launch}",
                 file=table.file,
@@ -156,6 +182,7 @@ class TableKernels:
                 clock=clock,
                 flops=done,
                 bytes=traffic,
+                counters=LaunchCounters(table.values, place),
             )
 
     def _cells(self, name: str, start: int, stop: int, whole: bool = False) -> Iterable[Any]:

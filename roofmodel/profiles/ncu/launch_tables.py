@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from roofmodel.errors import ProfileError
 from roofmodel.profiles.kernel import Evidence, Extent, ReaderWarning
+from roofmodel.profiles.ncu.metric_names import is_interpreted
 
 # The raw page always has these metrics, so two tables that share them are not two measurements.
 _ALWAYS_EXPORTED = ("launch__", "device__", "nvlink__", "profiler__", "numa__", "sm__maximum_", "smsp__maximum_")
@@ -141,7 +142,7 @@ def _same_measurement(run: LaunchTable, table: LaunchTable) -> bool:
         process = run.kinds[kind].process
         if process is None or (process, launch) != (table.kinds[table.kind[place]].process, table.ids[place]):
             return False
-    shared = run.values.keys() & table.values.keys()
+    shared = filter(is_interpreted, run.values.keys() & table.values.keys())
     return all(
         own == other or isnan(own) or isnan(other)
         for name in shared
@@ -197,7 +198,7 @@ def _merged_values(name: str, run: LaunchTable, table: LaunchTable, values: arra
     """Values of a metric that is in both tables. Raises ProfileError if the values of a launch differ."""
     both = array("d")
     for launch, own, other in zip(run.ids, run.values[name], values, strict=True):
-        if own != other and not isnan(own) and not isnan(other):
+        if own != other and not isnan(own) and not isnan(other) and is_interpreted(name):
             raise ProfileError(
                 f"{table.file}: {name} of launch {launch} is {other}, but {own} in {run.file}; "
                 "the files seem to be of different runs: give them one at a time"

@@ -110,6 +110,8 @@ def _read(action: Any, number: int, table: LaunchTable) -> None:
         if isinstance(value, int | float) and math.isfinite(value):
             unit = _unit(action, name)
             factor = scale(name, unit)
+            if factor is None and not metric_names.is_interpreted(name):
+                continue
             if factor is None:
                 raise ProfileError(f"{table.file}: {name} is in {shorten(unit)}, which does not fit this metric")
             if value < 0:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from array import array
-from math import isnan
+from math import isnan, nan
 from typing import NamedTuple
 
 from roofmodel.errors import Command, Message, ProfileError, shorten
@@ -236,6 +236,8 @@ class RowReader:
         """Store a value of a launch. An equal duplicate is ignored; a different one is an error."""
         if (factor := column.factors.get(unit)) is None:
             factor = column.factors[unit] = self.factor(column.name, unit, line)
+        if isnan(factor):
+            return
         plain = len(text) < 16 and text.isdecimal() and text.isascii()
         value = int(text) if plain else self.numbers.value(text, line, column.name)
         value = in_base_units(value, factor)
@@ -248,7 +250,7 @@ class RowReader:
             values.append(value)
         elif isnan(values[place]):
             values[place] = value
-        elif values[place] != value:
+        elif values[place] != value and metric_names.is_interpreted(column.name):
             raise self.fail(
                 f"{column.name} is {shorten(text)}, but an earlier row of the same launch (line {self.line[place]}) "
                 f"has {values[place]:.15g} in base units",
@@ -259,10 +261,12 @@ class RowReader:
             self.table.warnings.append(ReaderWarning(f"{text}: repeated launches are counted once"))
 
     def factor(self, name: str, unit: str, line: int) -> float:
-        """The factor from this unit of a metric to base units."""
+        """The factor from this unit of a metric to base units; NaN for a metric that can be left out."""
         factor = scale(name, unit)
         if factor is not None:
             return factor
+        if not metric_names.is_interpreted(name):
+            return nan
         if not unit:
             raise self.fail(f"{name} has no unit; {RERUN}", line)
         raise self.fail(

@@ -246,6 +246,38 @@ def test_equal_duplicates_collapse_and_unequal_ones_are_an_error():
         )
 
 
+def test_counters_that_explain_a_kernel_are_kept_and_never_refuse_a_file():
+    """They are not needed for its FLOPs and bytes: an odd unit leaves one out, a second value is ignored."""
+    waves, hits = "launch__waves_per_multiprocessor", "lts__t_sector_hit_rate.pct"
+    rows = (
+        row(waves, "", "0.66"),
+        row(waves, "", "0.67"),
+        row(hits, "%", "27.66"),
+        row("sm__cycles_active.avg", "us", "3"),
+    )
+    kernel = only(HEADER + row(BYTES, "byte", "1") + row(TIME, "ns", "1") + "".join(rows))
+    assert kernel.counters is not None
+    assert kernel.counters[waves] == 0.66
+    assert kernel.counters[hits] == pytest.approx(0.2766)
+    assert kernel.counters.get("sm__cycles_active.avg") is None
+    assert kernel.bytes.l2 is None  # a hit rate is no count of bytes
+
+
+@pytest.mark.parametrize(
+    ("label", "unit", "value", "metric", "expected"),
+    [
+        ("Block Limit Registers", "block", "2", "launch__occupancy_limit_registers", 2),
+        ("Theoretical Occupancy", "%", "16.67", "sm__maximum_warps_per_active_cycle_pct", 0.1667),
+        ("L2 Cache Throughput", "%", "61.83", "lts__throughput.avg.pct_of_peak_sustained_elapsed", 0.6183),
+        ("# SMs", "SM", "132", "launch__sm_count", 132),
+    ],
+)
+def test_labels_of_occupancy_and_throughput_are_read(label, unit, value, metric, expected):
+    kernel = only(HEADER + row(TIME, "ns", "1") + row(label, unit, value))
+    assert kernel.counters is not None
+    assert kernel.counters[metric] == pytest.approx(expected)
+
+
 def test_a_repeated_launch_counts_once_with_a_warning():
     profile = read(HEADER + row(BYTES, "byte", "7") + row(BYTES, "byte", "9", 1) + row(BYTES, "byte", "7"))
     assert [kernel.bytes.dram for kernel in profile.kernels] == [7, 9]

@@ -1,0 +1,178 @@
+"""Kernels before and after a change: faster, slower, new or gone, and what changed with their time.
+
+Kernels are matched by name. A name that only one side has is matched with the name that the other side launches in its
+place: between the same neighbors in the order of first launches, and as many of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from difflib import SequenceMatcher
+from typing import Literal, NamedTuple
+
+from roofmodel.numbers import units
+from roofmodel.plot.place import MeasuredKernels
+from roofmodel.profiles.kernel import Kernel
+from roofmodel.roofline.judged_kernels import reasons_by_group
+from roofmodel.roofline.points import KernelGroup, Reason, flops_by_pipe, group, total
+from roofmodel.roofline.reasons import TITLES
+
+Verdict = Literal["faster", "slower", "unchanged", "new", "gone"]
+UNCHANGED = 0.02  # of the time
+EXPLAINS = 0.2  # of the change: the least that a reason contributes to it
+NAMED = 2  # causes of a row
+
+
+class MeasuredGroup(NamedTuple):
+    """The launches of one name in one of the two profiles."""
+
+    summed: KernelGroup
+    longest: Kernel
+    reasons: Sequence[Reason]
+
+    @property
+    def seconds(self) -> float:
+        return self.summed.seconds or 0.0
+
+
+class KernelChange(NamedTuple):
+    """One kernel before and after; None where it was not launched."""
+
+    name: str
+    before: MeasuredGroup | None
+    after: MeasuredGroup | None
+
+    @property
+    def before_name(self) -> str | None:
+        """The name before the change, if it was another one."""
+        return self.before.summed.name if self.before and self.before.summed.name != self.name else None
+
+    @property
+    def before_seconds(self) -> float | None:
+        return self.before and self.before.seconds
+
+    @property
+    def after_seconds(self) -> float | None:
+        return self.after and self.after.seconds
+
+    @property
+    def change_seconds(self) -> float:
+        return (self.after_seconds or 0.0) - (self.before_seconds or 0.0)
+
+    @property
+    def relative_change(self) -> float | None:
+        """after / before - 1."""
+        return self.change_seconds / self.before_seconds if self.before_seconds and self.after else None
+
+    @property
+    def verdict(self) -> Verdict:
+        if self.before is None or self.after is None:
+            return "gone" if self.after is None else "new"
+        if abs(self.change_seconds) <= UNCHANGED * self.before.seconds:
+            return "unchanged"
+        return "faster" if self.change_seconds < 0 else "slower"
+
+    @property
+    def causes(self) -> list[str]:
+        """What changed with the time: the numbers of launches, reasons that came or went, then counters."""
+        if self.verdict not in ("faster", "slower") or self.before is None or self.after is None:
+            return []
+        return [*_changed_reasons(self.before, self.after), *_changed_counters(self.before, self.after)][:NAMED]
+
+
+def compare_kernels(before: MeasuredKernels, after: MeasuredKernels) -> list[KernelChange]:
+    """The kernels of two profiles, the largest change first."""
+    old, new = _groups(before), _groups(after)
+    changes = [KernelChange(name, old.get(old_name), new[name]) for name, old_name in _names(old, new)]
+    matched = {change.before.summed.name for change in changes if change.before}
+    changes += [KernelChange(name, group, None) for name, group in old.items() if name not in matched]
+    return sorted(changes, key=lambda change: -abs(change.change_seconds))
+
+
+def _names(old: Iterable[str], new: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Each new name with the old one that it is matched with; itself if it is new."""
+    before, after = list(old), list(new)
+    common = set(before) & set(after)
+    for kind, i, end, j, stop in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+        others = [name for name in before[i:end] if name not in common]
+        names = [name for name in after[j:stop] if name not in common]
+        renamed = dict(zip(names, others, strict=True)) if kind == "replace" and len(others) == len(names) else {}
+        yield from ((name, renamed.get(name, name)) for name in after[j:stop])
+
+
+def _groups(measured: MeasuredKernels) -> dict[str, MeasuredGroup]:
+    """The launches by name, in the order of the first launch of each."""
+    groups: dict[str, MeasuredGroup] = {}
+    for profile, identification in measured.runs:
+        longest: dict[str, Kernel] = {}
+        for kernel in profile.kernels:
+            known = longest.setdefault(kernel.name, kernel)
+            if _seconds(kernel) > _seconds(known):
+                longest[kernel.name] = kernel
+        judged = reasons_by_group(profile, identification.device if identification else None)
+        sums = {each.name: each for each in group(profile.kernels, "name")}
+        for name, kernel in longest.items():
+            groups.setdefault(name, MeasuredGroup(sums[name], kernel, judged.get(name, ())))
+    return groups
+
+
+def _seconds(kernel: Kernel) -> float:
+    return (kernel.seconds or 0.0) / kernel.invocations
+
+
+def _changed_reasons(before: MeasuredGroup, after: MeasuredGroup) -> Iterator[str]:
+    """The reasons whose cost changed as the time did, the largest change first."""
+    change = after.seconds - before.seconds
+    old, new = ({reason.reason: reason.seconds for reason in side.reasons} for side in (before, after))
+    changes = {name: new.get(name, 0.0) - old.get(name, 0.0) for name in (*old, *new)}
+    for name in sorted(changes, key=lambda name: -abs(changes[name])):
+        if changes[name] * change > 0 and abs(changes[name]) >= EXPLAINS * abs(change):
+            yield f"{TITLES[name]} {_time(old.get(name))} → {_time(new.get(name))}"
+
+
+def _time(seconds: float | None) -> str:
+    return units.seconds(seconds) if seconds else "0"
+
+
+def _flops(side: MeasuredGroup) -> float | None:
+    flops = flops_by_pipe(side.summed.flops)
+    return sum(flops.values()) if flops else None
+
+
+def _blocks(side: MeasuredGroup) -> float | None:
+    grid = side.longest.grid
+    return None if grid is None else float(grid[0] * grid[1] * grid[2])
+
+
+# What is compared: its name, its value, and whether more of it takes more (1), less (-1) or either time (0).
+_COUNTERS: tuple[tuple[str, Callable[[MeasuredGroup], float | None], int], ...] = (
+    ("launches", lambda side: side.summed.invocations, 1),
+    ("FLOPs", _flops, 1),
+    ("DRAM bytes", lambda side: side.summed.bytes.dram, 1),
+    ("L2 bytes", lambda side: side.summed.bytes.l2, 1),
+    ("L1 bytes", lambda side: side.summed.bytes.l1, 1),
+    ("instructions of a launch", lambda side: (side.longest.counters or {}).get("smsp__inst_executed.sum"), 1),
+    ("SM clock", lambda side: side.longest.clock, -1),
+    ("occupancy", lambda side: side.summed.occupancy, -1),
+    ("registers per thread", lambda side: side.summed.registers, 1),
+    ("thread blocks of a launch", _blocks, 0),
+)  # fmt: skip
+
+
+def _changed_counters(before: MeasuredGroup, after: MeasuredGroup) -> Iterator[str]:
+    """The counters that changed in the direction of the time, the largest ratio first."""
+    slower = after.seconds > before.seconds
+    changed = []
+    for name, value, sign in _COUNTERS:
+        old, new = value(before), value(after)
+        if not old or not new or abs(new / old - 1) < UNCHANGED:
+            continue
+        if sign == 0 or (new > old) == (slower == (sign > 0)):
+            ratio = f"({new / old - 1:+.0%})" if new < 10 * old else f"({new / old:.0f} times)"
+            changed.append((max(new / old, old / new), f"{name} {units.si(old)} → {units.si(new)} {ratio}"))
+    yield from (text for _, text in sorted(changed, key=lambda each: -each[0]))
+
+
+def total_seconds(measured: MeasuredKernels) -> float | None:
+    """The summed time of all kernels; None if one has no time."""
+    return total(kernel.seconds for kernel in measured.kernels)

@@ -1,0 +1,159 @@
+"""The instruction roofline of a plot: its table, its document, and its picture."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from roofmodel.errors import ProfileError
+from roofmodel.numbers import units
+from roofmodel.plot.place import Roofline, RooflinePlot
+from roofmodel.report import canvas, labels, marks
+from roofmodel.report.columns import omitted_rows
+from roofmodel.report.table import COUNT, NAME, PERCENT, SECONDS, Column, Table
+from roofmodel.roofline.instructions import WALLS, InstructionPoint, peak, transactions_per_second
+from roofmodel.roofline.kernel_names import legend_names, short_name
+from roofmodel.roofline.panel import MIN_SHARE
+
+MAX_ROWS = 40
+LISTED = 12  # kernels with a letter
+FARTHEST, LOWEST = 1e4, 1e6  # limits of the axes: warp instructions per transaction, and part of the peak
+SHAPES = {"dram": "o", "l2": "s", "l1": "^", "global": "D"}
+COLORS = {"dram": marks.BLUE, "l2": marks.ORANGE, "l1": marks.GREEN, "global": marks.PURPLE}
+
+INSTRUCTIONS = Table(
+    "points",
+    (
+        Column("name", "kernel", NAME, meaning="a group of kernels"),
+        Column(
+            "level", "level",
+            meaning="`dram`, `l2`, `l1`, or `global`: only the instructions that access global memory, at L1",
+        ),
+        Column("transactions", meaning="transactions of 32 bytes at this level"),
+        Column("intensity", "inst/txn", COUNT, text=lambda row: units.significant(row.intensity),
+               meaning="warp instructions / transactions"),
+        Column("instructions_per_second", "inst/s", COUNT, text=lambda row: units.si(row.instructions_per_second),
+               meaning="warp instructions / time"),
+        Column("attainable", meaning="what the ceilings allow at this intensity"),
+        Column("fraction", "achieved", PERCENT, unknown="–", meaning="achieved / attainable"),
+        Column("bound", "bound by", meaning="`issue` or `memory`; null without the bandwidth of the level"),
+        Column("limiting", meaning="whether this memory level is busy the longest of DRAM, L2 and L1"),
+        Column(None, "", text=lambda row: "busiest" * row.limiting),
+        Column("seconds", "time", SECONDS, meaning="the time of the group"),
+    ),
+)  # fmt: skip
+
+
+def instructions_document(plot: RooflinePlot) -> dict[str, Any]:
+    """The key `instructions` of `roofmodel.points/1`: ceilings and points of the instruction roofline."""
+    several = len(plot.rooflines) > 1
+    ceilings, points = [], list[dict[str, Any]]()
+    for roofline in plot.rooflines:
+        device = {"hardware": roofline.device.id} if several else {}
+        issue = peak(roofline.device)
+        if roofline.instructions and issue:
+            ceilings.append(device | {"name": "issue", "kind": "pipe", "instructions_per_second": issue})
+        if roofline.instructions:
+            levels = transactions_per_second(roofline.device).items()
+            ceilings += [device | {"name": n, "kind": "level", "transactions_per_second": rate} for n, rate in levels]
+        points += [device | INSTRUCTIONS.record(point) for point in roofline.instructions]
+    return {"ceilings": ceilings, "points": points}
+
+
+def instructions_table(plot: RooflinePlot) -> Group:
+    """The points of the instruction roofline, device by device. Raises ProfileError without the counters."""
+    check_counters(plot)
+    return Group(*(block for roofline in plot.rooflines for block in _table(roofline)))
+
+
+def check_counters(plot: RooflinePlot) -> None:
+    """Raises ProfileError if no kernel has the counters of the instruction roofline."""
+    if not any(roofline.instructions for roofline in plot.rooflines):
+        raise ProfileError(
+            f"{', '.join(plot.files[:3])}: no kernel has the counters of the instruction roofline: collect "
+            "smsp__inst_executed.sum, or use ncu --set full"
+        )
+
+
+def _table(roofline: Roofline) -> Iterator[RenderableType]:
+    issue = peak(roofline.device)
+    ceilings = [f"issue {units.si(issue)}inst/s"] if issue else []
+    ceilings += [
+        f"{name.upper()} {units.si(rate)}txn/s" for name, rate in transactions_per_second(roofline.device).items()
+    ]
+    yield Text(f"{roofline.device.name}: warp instructions ({', '.join(ceilings)})", style="bold")
+    yield INSTRUCTIONS.terminal(roofline.instructions[:MAX_ROWS])
+    yield from omitted_rows(len(roofline.instructions) - MAX_ROWS, "json")
+
+
+def draw_instructions(plot: RooflinePlot, heading: str, subtitle: str, path: Path, form: str) -> None:
+    """Draw the instruction roofline of the first device with counters; `form` is png, svg or pdf."""
+    check_counters(plot)
+    roofline = next(each for each in plot.rooflines if each.instructions)
+    issue, levels = peak(roofline.device), transactions_per_second(roofline.device)
+    total = sum(point.seconds for point in roofline.instructions if point.level == "dram") or 1.0
+    relevant = [point for point in roofline.instructions if point.seconds >= MIN_SHARE * total]
+    top = issue or max(point.instructions_per_second for point in relevant)
+    window = _limits(relevant, top)
+    left, right, bottom, _ = window
+    points = [p for p in relevant if left <= p.intensity <= right and p.instructions_per_second >= bottom]
+    foot = "One warp instruction per scheduler and cycle; a transaction is 32 bytes. Dotted: access patterns of a warp."
+    with canvas.picture(path, form, heading, subtitle, foot) as (figure, axes):
+        axes.set_xlim(*window[:2])
+        axes.set_ylim(*window[2:])
+        canvas.log_axes(
+            axes, "instruction intensity (warp instructions per transaction)", "performance (warp instructions/s)",
+            lambda value: f"{value:g}", units.si,
+        )  # fmt: skip
+        if issue:
+            axes.plot([left, right], [issue] * 2, color="0.2", lw=2)
+            axes.text(
+                right, issue * 1.05, f"issue {units.si(issue, digits=4)}inst/s", ha="right", va="bottom", fontsize=8.5
+            )
+        for name, rate in levels.items():
+            end, color = min(top / rate, right), COLORS.get(name, "0.5")
+            axes.plot([left, end], [left * rate, end * rate], color=color, lw=1.5)
+            label = f" {name.upper()} {units.si(rate)}txn/s"
+            axes.text(left, left * rate * 0.8, label, ha="left", va="top", fontsize=8, color=color)
+        for name, x in WALLS.items():
+            axes.axvline(x, color="0.6", lw=0.8, ls=":")
+            axes.text(x, window[2], f" {name}", rotation=90, va="bottom", ha="right", fontsize=7.5, color="0.4")
+        for point in points:
+            axes.scatter(
+                point.intensity, point.instructions_per_second, s=40, marker=SHAPES[point.level],
+                color=COLORS[point.level], edgecolor="black" if point.limiting else "white", lw=1, zorder=3,
+            )  # fmt: skip
+        _legend(figure, axes, points)
+
+
+def _limits(points: list[InstructionPoint], top: float) -> tuple[float, float, float, float]:
+    """Left, right, bottom and top; points without traffic or work to speak of may lie outside."""
+    low = min(point.instructions_per_second for point in points)
+    across = [*(point.intensity for point in points), *WALLS.values()]
+    right = min(10 ** math.ceil(math.log10(max(across) * 1.5)), FARTHEST)
+    return 10 ** math.floor(math.log10(min(across))), right, max(low / 2, top / LOWEST), top * 2.5
+
+
+def _legend(figure: Any, axes: Any, points: list[InstructionPoint]) -> None:
+    """Letters of the longest kernels at their points, their names at the right, and the marks of the levels."""
+    names = list(dict.fromkeys(point.name for point in points))[:LISTED]
+    short = legend_names({name: short_name(name) for name in names}, 44)
+    letters = {name: chr(ord("A") + place) for place, name in enumerate(names)}
+    places = [
+        (letters[point.name], (point.intensity, point.instructions_per_second))
+        for point in points
+        if point.name in letters
+    ]
+    labels.place(axes, places, figure.dpi)
+    present = {point.level for point in points}
+    keys = [canvas.mark_key(level.upper(), SHAPES[level], COLORS[level]) for level in SHAPES if level in present]
+    figure.legend(handles=keys, bbox_to_anchor=(0.668, 0.865), ncols=2, loc="upper left", frameon=False, fontsize=8)
+    for place, name in enumerate(names):
+        y = 0.76 - 0.045 * place
+        figure.text(0.675, y, letters[name], weight="bold", fontsize=10)
+        figure.text(0.695, y, short[name], fontsize=9)

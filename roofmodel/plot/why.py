@@ -1,0 +1,53 @@
+"""The section "Why": the reasons for the time of the most expensive kernels, and what the files do not tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from roofmodel.numbers import units
+from roofmodel.report.table import SECONDS, TEXT, Column, Table
+from roofmodel.roofline.kernel_names import legend_names, short_name
+from roofmodel.roofline.points import Reason
+from roofmodel.roofline.reasons import NOTHING, REASONS, TITLES
+
+SHOWN = 8  # kernels in the section
+SECOND = 0.5  # of the cost of the first reason: a second one is shown
+NAME_WIDTH = 28  # characters
+WITH_COUNTERS = [rule.title for rule in REASONS if rule.needs]
+
+WHY = Table(
+    "why",
+    (
+        Column(None, "up to", SECONDS, value=lambda row: row[1][0].seconds or None, unknown="–"),
+        Column(None, "why", TEXT, text=lambda row: f"{row[0]}: {reason_sentence(row[1])}", wrap=True),
+    ),
+)
+
+
+def reason_sentence(reasons: Sequence[Reason]) -> str:
+    """The first reason in words, and the second one if it costs nearly as much."""
+    first, *others = reasons
+    second = [reason for reason in others[:1] if reason.seconds >= SECOND * first.seconds > 0]
+    also = [f"; up to {units.seconds(each.seconds)}: {TITLES[each.reason]} ({each.evidence})" for each in second]
+    if first.evidence.startswith(NOTHING):
+        return first.evidence
+    return f"{TITLES[first.reason]} ({first.evidence}){''.join(also)}"
+
+
+def why_section(judged: Mapping[str, Sequence[Reason]], missing: Sequence[str]) -> Iterator[RenderableType]:
+    """The most expensive kernels with their first reasons, and the reasons that the files' counters cannot tell."""
+    rows = {name: listed for name, listed in judged.items() if listed}
+    names = legend_names({name: short_name(name) for name in [*rows][:SHOWN]}, NAME_WIDTH)
+    if not rows:
+        return
+    yield Text()
+    yield Text("Why (up to: an upper estimate of what the removal of the reason could win)", style="bold")
+    yield WHY.terminal((short, rows[name]) for name, short in names.items())
+    if len(missing) == len(WITH_COUNTERS):
+        yield Text("more reasons need the counters of Nsight Compute: ncu --set full", style="dim")
+    elif missing:
+        lacking = f"not judged without their counters, which ncu --set full collects: {', '.join(missing)}"
+        yield Text(lacking, style="dim")

@@ -1,0 +1,90 @@
+"""The reasons for the time of the kernels of a profile: launch by launch, or summed over groups of kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+
+from roofmodel.devices.device import Device
+from roofmodel.profiles.kernel import Kernel, Profile
+from roofmodel.roofline.points import GROUPINGS, Reason
+from roofmodel.roofline.reasons import BOUNDS, REASONS, reasons
+
+JUDGED = 2000  # launches: the longest ones of a profile
+
+
+def reasons_by_group(profile: Profile, device: Device | None, by: str = "name") -> dict[str, list[Reason]]:
+    """The reasons of the kernels grouped by a key of GROUPINGS, summed over their launches, the longest first."""
+    return summed_reasons(profile.longest(JUDGED), device, _idle(profile), GROUPINGS[by])
+
+
+def reasons_by_launch(profile: Profile, device: Device | None) -> Callable[[Kernel], list[Reason]]:
+    """A function that judges a kernel of a profile; none for launches that are not among the JUDGED longest ones."""
+    idle = _idle(profile)
+    shortest = 0.0 if len(profile.kernels) <= JUDGED else profile.longest(JUDGED)[-1].seconds or 0.0
+
+    def judge(kernel: Kernel) -> list[Reason]:
+        if (kernel.seconds or 0.0) < shortest:
+            return []
+        return reasons(kernel, device, idle.get(id(kernel), 0.0))
+
+    return judge
+
+
+def not_judged(profile: Profile) -> list[str]:
+    """The titles of the reasons whose counters no kernel of a profile has."""
+    known = {name for kernel in profile.longest(JUDGED) for name in kernel.counters or ()}
+    return [rule.title for rule in REASONS if not known.issuperset(rule.needs)]
+
+
+def _idle(profile: Profile) -> dict[int, float]:
+    return gaps(profile.kernels, profile.copies) if profile.tool != "ncu" else {}  # ncu knows no start times
+
+
+def gaps(kernels: Iterable[Kernel], copies: Iterable[Kernel] = ()) -> dict[int, float]:
+    """The idle time of its GPU before each kernel of a timeline, by `id(kernel)`; empty without start times."""
+    last: dict[tuple[str, str | None, str | None], float] = {}
+    idle = {}
+    timed = [kernel for kernel in (*kernels, *copies) if kernel.start is not None and kernel.seconds is not None]
+    for kernel in sorted(timed, key=lambda kernel: kernel.start or 0.0):
+        key, start = (kernel.file, kernel.process, kernel.device), kernel.start or 0.0
+        idle[id(kernel)] = max(start - last.get(key, start), 0.0)
+        last[key] = max(last.get(key, start), start + (kernel.seconds or 0.0))
+    return idle
+
+
+def summed_reasons(
+    kernels: Sequence[Kernel], device: Device | None, idle: Mapping[int, float], group: Callable[[Kernel], str]
+) -> dict[str, list[Reason]]:
+    """The reasons by group, summed over the launches; the evidence is of the launch that a reason costs most.
+
+    Of launches with the same name, grid and block, the longest one is judged, and its costs are scaled to all of them.
+    """
+    alike: dict[tuple[object, ...], list[Kernel]] = {}
+    for kernel in kernels:
+        alike.setdefault((group(kernel), kernel.name, kernel.grid, kernel.block), []).append(kernel)
+    groups: dict[str, dict[str, Reason]] = {}
+    leading: dict[str, str] = {}  # the first reason of the longest launch of a group, a bound if it is at a ceiling
+    for (name, *_), launches in alike.items():
+        longest = max(launches, key=lambda kernel: (kernel.seconds or 0.0) / kernel.invocations)
+        own = groups.setdefault(str(name), {})
+        seconds = sum(kernel.seconds or 0.0 for kernel in launches)
+        gap = sum(idle.get(id(kernel), 0.0) for kernel in launches) / len(launches)
+        judged = reasons(longest, device, gap)
+        if judged:
+            leading.setdefault(str(name), judged[0].reason)
+        for reason in judged:
+            times = len(launches) if reason.reason == "launch_gap" else seconds / (longest.seconds or 1)
+            scaled = reason._replace(seconds=reason.seconds * times)
+            before = own.get(reason.reason)
+            if before is None:
+                own[reason.reason] = scaled
+            else:
+                larger = max(before, scaled, key=lambda each: each.seconds)
+                own[reason.reason] = larger._replace(seconds=before.seconds + scaled.seconds)
+
+    def order(name: str, reason: Reason) -> tuple[bool, float]:
+        at_ceiling = leading[name] in BOUNDS and reason.reason == leading[name]
+        return not at_ceiling, -reason.seconds
+
+    return {name: sorted(own.values(), key=partial(order, name)) for name, own in groups.items()}

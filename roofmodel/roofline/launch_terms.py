@@ -1,0 +1,153 @@
+"""One launch of a kernel as the terms of its time, with the counters that tell why.
+
+    time = idle time before it + max(waiting, busy time of DRAM, of L2, of L1, of the pipes of the SMs)
+
+The busy time of a unit is its utilization x the measured time, and at least its FLOPs or bytes at the device's ceiling.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from roofmodel.devices.device import Device
+from roofmodel.profiles.kernel import Kernel
+from roofmodel.roofline.points import flops_by_pipe
+
+DRAM_REACHED = 0.92  # of the peak bandwidth, by copies (BabelStream: 3.08 of 3.35 TB/s on an H100 SXM)
+WARP = 32  # threads
+LIMIT = "launch__occupancy_limit_"
+_LIMITERS = {"registers": "registers", "shared_memory": "shared_mem", "block_size": "blocks", "barriers": "barriers"}
+
+
+class Terms(NamedTuple):
+    """What a launch consists of, in seconds; `gap` is the time before it in which the GPU is idle."""
+
+    gap: float
+    waiting: float
+    busy: Mapping[str, float]  # by unit: dram, l2, l1, sm
+
+    @property
+    def seconds(self) -> float:
+        return self.gap + max(self.waiting, *self.busy.values(), 0.0)
+
+    @property
+    def busiest(self) -> str | None:
+        """The unit with the longest busy time; None without any utilization."""
+        return max(self.busy, key=lambda unit: self.busy[unit], default=None)
+
+    def with_busy(self, **busy: float) -> Terms:
+        """With other busy times; waiting falls as the longest of them does, because warps wait for units."""
+        before, after = max(self.busy.values()), {**self.busy, **busy}
+        return self._replace(busy=after, waiting=self.waiting * min(max(after.values()) / before, 1) if before else 0.0)
+
+
+class Launch:
+    """The evidence of one launch: its counters, and the device that it ran on (None: unknown)."""
+
+    def __init__(self, kernel: Kernel, device: Device | None, gap: float = 0.0) -> None:
+        self.kernel, self.device, self.gap = kernel, device, gap
+        self.counters = kernel.counters or {}
+        self.seconds = (kernel.seconds or 0.0) / kernel.invocations
+
+    def get(self, *names: str) -> float | None:
+        """The first of these counters that was collected."""
+        return next((value for name in names if (value := self.counters.get(name)) is not None), None)
+
+    def total(self, *names: str) -> float:
+        """The sum of the counters that were collected."""
+        return sum(self.counters.get(name) or 0.0 for name in names)
+
+    @property
+    def multiprocessors(self) -> int | None:
+        known = self.get("launch__sm_count")
+        return round(known) if known else self.device.multiprocessors if self.device else None
+
+    @property
+    def blocks(self) -> int | None:
+        return self.kernel.grid and math.prod(self.kernel.grid)
+
+    @property
+    def warps_per_block(self) -> int | None:
+        return self.kernel.block and math.ceil(math.prod(self.kernel.block) / WARP)
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """What limits the thread blocks of an SM -> that number of blocks; empty if it was not collected."""
+        limits = {name: self.get(LIMIT + metric) for name, metric in _LIMITERS.items()}
+        slots = limits["block_size"] or math.inf  # a resource that is not used has the limit of the block slots
+        return {name: blocks for name, blocks in limits.items() if blocks and (blocks < slots or name == "block_size")}
+
+    @property
+    def max_blocks(self) -> float | None:
+        """The blocks of an SM that fill it with warps."""
+        return self.get(LIMIT + "warps")
+
+    @property
+    def waves(self) -> float | None:
+        """Thread blocks / those that run at once."""
+        most = min([*self.limits.values(), *([self.max_blocks] if self.max_blocks else [])], default=None)
+        if self.blocks is None or not self.multiprocessors or not most:
+            return None
+        return self.blocks / (self.multiprocessors * most)
+
+    @property
+    def theoretical_occupancy(self) -> float | None:
+        return self.get("sm__maximum_warps_per_active_cycle_pct")
+
+    @property
+    def active(self) -> float | None:
+        """The share of the time in which the mean SM has a thread block."""
+        active, elapsed = self.get("sm__cycles_active.avg"), self.cycles
+        return min(active / elapsed, 1.0) if active is not None and elapsed else None
+
+    @property
+    def cycles(self) -> float | None:
+        """Cycles of the SM clock in one launch."""
+        return self.get("sm__cycles_elapsed.max", "sm__cycles_elapsed.avg")
+
+    @property
+    def bytes(self) -> Mapping[str, float]:
+        """Bytes of one launch by memory level, those that are known."""
+        known = self.kernel.bytes._asdict().items()
+        return {level: size / self.kernel.invocations for level, size in known if size is not None}
+
+    def terms(self) -> Terms:
+        """The measured time, and the busy times by the counters, by FLOPs and by bytes at the device's ceilings."""
+        busy: dict[str, float] = {}
+
+        def add(unit: str, seconds: float | None) -> None:
+            if seconds is not None:
+                busy[unit] = min(max(busy.get(unit, 0.0), seconds), self.seconds)
+
+        def share(*names: str) -> float | None:
+            used = self.get(*(f"{name}.avg.pct_of_peak_sustained_elapsed" for name in names))
+            if used is None and self.active is not None:
+                part = self.get(*(f"{name}.avg.pct_of_peak_sustained_active" for name in names))
+                used = None if part is None else part * self.active
+            return None if used is None else used * self.seconds
+
+        dram = share("gpu__dram_throughput", "dram__throughput")
+        add("dram", None if dram is None else dram / DRAM_REACHED)
+        add("l2", share("lts__throughput"))
+        add("l1", share("l1tex__throughput"))
+        add("sm", share("sm__throughput"))
+        add("sm", share("smsp__issue_active"))
+        device = self.device
+        bandwidths = {name: level.bandwidth for name, level in device.levels.items()} if device else {}
+        for level, size in self.bytes.items():
+            if bandwidth := bandwidths.get(level):
+                add(level, size / bandwidth / (DRAM_REACHED if level == "dram" else 1))
+        add("sm", max(self.pipe_seconds.values(), default=None))
+        return Terms(self.gap, self.seconds, busy)
+
+    @property
+    def pipe_seconds(self) -> dict[str, float]:
+        """FLOPs of one launch / peak, by pipe of the device."""
+        device = self.device
+        return {
+            pipe: flops / self.kernel.invocations / device.pipes[pipe].peak
+            for pipe, flops in flops_by_pipe(self.kernel.flops).items()
+            if device and flops and pipe in device.pipes
+        }

@@ -1,0 +1,187 @@
+"""Why a kernel is slow: each reason from counters worked out on paper."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from roofmodel import read_profile
+from roofmodel.devices.device import Device
+from roofmodel.profiles.kernel import Flops, Kernel, Profile, Traffic
+from roofmodel.roofline.judged_kernels import not_judged, reasons_by_group, reasons_by_launch
+from roofmodel.roofline.points import Reason
+from roofmodel.roofline.reasons import AT_CEILING, NOTHING, REASONS, reasons
+from tests.profiles.samples import MEASURED, needs_measured
+
+H100 = Device.load("h100")
+LIMIT = "launch__occupancy_limit_"
+ELAPSED = ".avg.pct_of_peak_sustained_elapsed"
+
+
+def kernel(name: str = "work", seconds: float = 1e-3, blocks: int = 132 * 8 * 10, **more: object) -> Kernel:
+    """1 ms of blocks of 256 threads, 8 of which fill an SM: ten full waves at full occupancy; no unit is busy."""
+    counters = {
+        "launch__sm_count": 132, f"{LIMIT}registers": 8, f"{LIMIT}shared_mem": 32, f"{LIMIT}warps": 8,
+        f"{LIMIT}blocks": 32, "sm__maximum_warps_per_active_cycle_pct": 1.0, "sm__cycles_active.avg": 1e6,
+        "sm__cycles_elapsed.max": 1e6, f"gpu__dram_throughput{ELAPSED}": 0.1, f"lts__throughput{ELAPSED}": 0.1,
+        f"l1tex__throughput{ELAPSED}": 0.1, f"sm__throughput{ELAPSED}": 0.1,
+    }  # fmt: skip
+    counters |= more.pop("counters", {})  # type: ignore[arg-type]
+    values = {"occupancy": 1.0, "block": (256, 1, 1), "grid": (blocks, 1, 1), **more}
+    return Kernel("0", "a.csv", name, seconds=seconds, counters=counters, **values)  # type: ignore[arg-type]
+
+
+def first(launch: Kernel) -> Reason:
+    return reasons(launch, H100)[0]
+
+
+def test_a_kernel_without_a_time_has_no_reason():
+    assert reasons(replace(kernel(), seconds=None), H100) == []
+
+
+def test_a_busy_unit_has_nothing_to_win_if_the_counters_would_show_waste():
+    coalesced = {
+        "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum": 1e6, "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum": 0,
+        "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.ratio": 32,
+    }  # fmt: skip
+    busy = {f"lts__throughput{ELAPSED}": 0.9}
+    assert first(kernel(counters=busy)).evidence == "L2 at 90% of the peak; then DRAM, 11%"
+    at_l2 = first(kernel(counters=busy | coalesced))
+    assert (at_l2.reason, at_l2.evidence) == ("l2_bound", f"{NOTHING}L2 at 90% of the peak; then DRAM, 11%")
+    assert at_l2.seconds == pytest.approx(0.1e-3)  # 1 ms - 0.9 ms
+
+
+def test_half_a_wave_could_take_half_of_the_time():
+    half = first(kernel(blocks=132 * 4))
+    assert (half.reason, half.evidence) == ("few_blocks", "528 thread blocks of 1056 that fit at once: 0.5 waves")
+    assert half.seconds == pytest.approx(0.5e-3)
+
+
+def test_one_block_is_on_one_of_the_sms():
+    one = first(kernel(blocks=1))
+    assert one.evidence.startswith("1 thread block on 132 SMs")
+    assert one.seconds == pytest.approx(1e-3 - 0.1e-3 / 0.92)  # down to the traffic of DRAM, of which copies reach 92 %
+
+
+def test_a_partial_last_wave_costs_what_is_missing_of_it():
+    """2.5 waves take the time of 3; 0.5 / 3 of the time could be won."""
+    busy = {f"sm__throughput{ELAPSED}": 2.5 / 3}
+    tail = first(kernel(blocks=132 * 8 * 5 // 2, occupancy=2.5 / 3, counters=busy))
+    assert (tail.reason, tail.evidence) == ("tail", "2640 thread blocks: 2.50 waves")
+    assert tail.seconds == pytest.approx(1e-3 / 6)
+
+
+@pytest.mark.parametrize(
+    ("limiter", "reason"), [("registers", "registers"), ("shared_mem", "shared_memory"), ("blocks", "block_size")]
+)
+def test_the_limiter_of_the_occupancy_is_named(limiter: str, reason: str):
+    """2 instead of 8 blocks on an SM: a quarter of the warps, so up to three quarters of the time."""
+    counters = {f"{LIMIT}{limiter}": 2, "sm__maximum_warps_per_active_cycle_pct": 0.25}
+    limited = first(kernel(occupancy=0.25, blocks=132 * 2 * 10, counters=counters))
+    assert limited.reason == reason
+    assert limited.evidence.startswith("25.0% theoretical occupancy: 2 blocks per SM")
+    assert limited.seconds == pytest.approx(0.75e-3)
+
+
+def test_only_the_lowest_limit_is_a_reason_and_costs_up_to_the_next_one():
+    counters = {f"{LIMIT}registers": 4, f"{LIMIT}shared_mem": 2, "sm__maximum_warps_per_active_cycle_pct": 0.25}
+    found = reasons(kernel(occupancy=0.25, blocks=132 * 2 * 10, counters=counters), H100)
+    assert [reason.reason for reason in found][:2] == ["shared_memory", "latency"]
+    assert found[0].seconds == pytest.approx(0.5e-3)  # 2 -> 4 blocks
+
+
+def test_uncoalesced_loads_cost_the_bytes_that_nobody_asked_for():
+    """1 M sectors of which 4 bytes are used: DRAM could move an eighth, if it is what limits the kernel."""
+    counters = {
+        f"gpu__dram_throughput{ELAPSED}": 0.92, "dram__bytes_read.sum": 32e6,
+        "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum": 1e6, "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum": 0,
+        "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.ratio": 4,
+    }  # fmt: skip
+    strided = first(kernel(counters=counters, bytes=Traffic(l2=32e6)))
+    assert (strided.reason, strided.evidence) == ("uncoalesced", "loads use 4 of the 32 bytes of a sector")
+    assert strided.seconds == pytest.approx(0.875e-3)
+
+
+@needs_measured
+def test_a_transposition_on_another_card_is_uncoalesced():
+    """32 sectors for each request of a store; the tiled kernel of the same files takes 86 instead of 163 us."""
+    path = MEASURED / "ncu/rtx5070_metrics_long_bom/transpose_naive.csv"
+    naive = reasons(read_profile(path, hw="rtx5070").kernels[0], Device.load("rtx5070"))
+    assert (naive[0].reason, naive[0].evidence) == ("uncoalesced", "stores use 4 of the 32 bytes of a sector")
+    assert 77e-6 < naive[0].seconds < 2 * 77e-6
+
+
+def test_a_bank_conflict_costs_a_cycle_of_one_l1():
+    """0.6 of 1 M cycles on each of 132 SMs."""
+    conflicts = {"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum": 132 * 0.6e6}
+    found = first(kernel(counters={f"l1tex__throughput{ELAPSED}": 1.0, **conflicts}))
+    assert found.reason == "bank_conflicts"
+    assert found.seconds == pytest.approx(0.6e-3)
+
+
+def test_a_gemm_without_tensor_cores_could_take_the_time_of_its_flops_on_them():
+    flops = 0.8 * 67e12 * 1e-3  # 80 % of the fp32 peak
+    sgemm = first(kernel("sgemm", flops=Flops(fp32=flops, tensor_tf32=0)))
+    assert sgemm.reason == "no_tensor_cores"
+    assert sgemm.seconds == pytest.approx(1e-3 - 1e-3 * 0.1 / 0.8, rel=0.2)  # waiting falls as the busiest unit does
+    assert not any(each.reason == "no_tensor_cores" for each in reasons(kernel("sum", flops=Flops(fp32=flops)), H100))
+
+
+def test_diverging_threads_cost_their_share_of_the_instructions():
+    ratio = {"smsp__thread_inst_executed_per_inst_executed.ratio": 8, f"sm__throughput{ELAPSED}": 1.0}
+    diverging = first(kernel(counters=ratio))
+    assert (diverging.reason, diverging.evidence) == ("divergence", "8 of 32 threads of a warp execute an instruction")
+    assert diverging.seconds == pytest.approx(0.75e-3)
+
+
+def test_a_low_clock_costs_its_share_of_what_does_not_wait_for_dram():
+    busy = kernel(clock=0.99e9, counters={f"sm__throughput{ELAPSED}": 1.0})
+    assert first(busy)[:2] == ("low_clock", pytest.approx(0.5e-3))  # 0.99 of 1.98 GHz
+    copy = kernel(clock=0.99e9, counters={f"gpu__dram_throughput{ELAPSED}": 0.9})
+    assert "low_clock" not in [each.reason for each in reasons(copy, H100)]
+
+
+def test_without_a_busy_unit_warps_wait():
+    stalls = {f"smsp__average_warps_issue_stalled_{name}_per_issue_active.ratio": value
+              for name, value in (("long_scoreboard", 9.0), ("wait", 1.0))}  # fmt: skip
+    waiting = first(kernel(counters=stalls))
+    assert waiting.reason == "latency"
+    assert "global or local memory (90% of their stalls)" in waiting.evidence
+
+
+def test_costs_never_add_up_to_more_than_the_distance_from_the_busiest_unit():
+    counters = {
+        f"{LIMIT}registers": 2, "sm__maximum_warps_per_active_cycle_pct": 0.25, "sm__cycles_active.avg": 0.5e6,
+        f"l1tex__throughput{ELAPSED}": 0.4, "smsp__thread_inst_executed_per_inst_executed.ratio": 8,
+    }  # fmt: skip
+    found = reasons(kernel(blocks=132, occupancy=0.1, clock=1.5e9, counters=counters), H100)
+    assert len(found) >= 3
+    assert sum(reason.seconds for reason in found) <= 1e-3 - 1e-6
+
+
+def test_a_summary_multiplies_the_costs_of_one_launch():
+    single, many = kernel(blocks=132 * 4), kernel(blocks=132 * 4, seconds=5e-3, invocations=5)
+    assert first(many).seconds == pytest.approx(5 * first(single).seconds)
+
+
+def test_idle_time_before_a_kernel_of_a_timeline_is_a_reason():
+    """Kernels of 10 us at 0, 30 and 60 us: 20 us idle before the second and the third."""
+    launches = tuple(Kernel(str(i), "t.json", "k", device="0", start=i * 30e-6, seconds=10e-6) for i in range(3))
+    profile = Profile("torch", ("t.json",), launches)
+    gap = reasons_by_group(profile, None)["k"][0]
+    assert (gap.reason, gap.seconds) == ("launch_gap", pytest.approx(40e-6))
+    judge = reasons_by_launch(profile, None)
+    assert [[each.reason for each in judge(launch)] for launch in launches] == [[], ["launch_gap"], ["launch_gap"]]
+
+
+def test_what_the_counters_cannot_tell_is_listed():
+    titles = not_judged(Profile("ncu", ("a.csv",), (kernel(),)))
+    assert "bank conflicts" in titles
+    assert "a partial last wave" not in titles
+
+
+def test_every_reason_is_declared_once():
+    names = [rule.name for rule in REASONS]
+    assert len(names) == len(set(names))
+    assert 0 < AT_CEILING < 1
