@@ -44,7 +44,7 @@ _CLONE = re.compile(r"(?: \[clone \.kd\]|\.kd)$")
 
 
 @dataclass
-class _Launch:
+class _DispatchRow:
     """One launch: what the tables have of it. Times in nanoseconds."""
 
     name: str
@@ -62,15 +62,15 @@ class _Launch:
     counters: dict[str, float] = field(default_factory=dict)
 
 
-_Launches = dict[tuple[str | None, str, str], _Launch]  # by agent, dispatch and name
+_Dispatches = dict[tuple[str | None, str, str], _DispatchRow]  # by agent, dispatch and name
 
 
 @dataclass
-class _Table:
+class _DispatchTable:
     """The content of one file."""
 
     kind: str  # trace, counters, stats or agents
-    launches: _Launches = field(default_factory=dict)
+    launches: _Dispatches = field(default_factory=dict)
     devices: list[Evidence] = field(default_factory=list)
 
     @property
@@ -86,7 +86,7 @@ def recognize(head: bytes) -> bool:
 
 def read_all(files: Iterable[tuple[BinaryIO, str]]) -> Profile:
     """The kernels of the files. Raises ProfileError, with the line, for a damaged row, and without kernels."""
-    names, runs, summaries, devices = [], list[_Table](), list[_Table](), dict[Evidence, None]()
+    names, runs, summaries, devices = [], list[_DispatchTable](), list[_DispatchTable](), dict[Evidence, None]()
     for stream, name in files:
         names.append(name)
         table = _table(stream, name)
@@ -106,7 +106,7 @@ def read_all(files: Iterable[tuple[BinaryIO, str]]) -> Profile:
     return Profile("rocprof", tuple(names), kernels, tuple(devices), tuple(_warnings(kernels, counted)))
 
 
-def _join(runs: list[_Table], table: _Table) -> None:
+def _join(runs: list[_DispatchTable], table: _DispatchTable) -> None:
     """Add a table to the run that has its launches and none of its counters, or as a run of its own."""
     for run in runs:
         small, large = sorted((run.launches.keys(), table.launches.keys()), key=len)
@@ -126,7 +126,7 @@ def _join(runs: list[_Table], table: _Table) -> None:
     runs.append(table)
 
 
-def _table(stream: BinaryIO, file: str) -> _Table:
+def _table(stream: BinaryIO, file: str) -> _DispatchTable:
     text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="replace", newline="")
     try:
         return _read(csv.reader(text), file)
@@ -136,7 +136,7 @@ def _table(stream: BinaryIO, file: str) -> _Table:
         text.detach()  # the caller closes the stream
 
 
-def _read(rows: Any, file: str) -> _Table:
+def _read(rows: Any, file: str) -> _DispatchTable:
     columns = [name.strip().lower() for name in next(rows, [])]
     if "calls" in columns:
         kind = "stats"
@@ -144,7 +144,7 @@ def _read(rows: Any, file: str) -> _Table:
         kind = "agents"
     else:
         kind = "trace" if "kind" in columns else "counters"
-    table = _Table(kind)
+    table = _DispatchTable(kind)
     for cells in rows:
         if not cells:
             continue
@@ -158,7 +158,7 @@ def _read(rows: Any, file: str) -> _Table:
     return table
 
 
-def _add(table: _Table, row: Mapping[str, str], file: str) -> None:
+def _add(table: _DispatchTable, row: Mapping[str, str], file: str) -> None:
     if table.kind == "agents":
         if row.get("agent_type") == "GPU":
             clock = _number(row.get("max_engine_clk_fcompute"))
@@ -174,7 +174,7 @@ def _add(table: _Table, row: Mapping[str, str], file: str) -> None:
         return
     if table.kind == "stats":
         name, seconds = _CLONE.sub("", row["name"]), float(row["totaldurationns"]) / 1e9
-        launch = _Launch(name, file, invocations=int(row["calls"]), seconds=seconds)
+        launch = _DispatchRow(name, file, invocations=int(row["calls"]), seconds=seconds)
         table.launches[None, str(len(table.launches)), name] = launch
         return
     if row.get("kind", "KERNEL_DISPATCH") != "KERNEL_DISPATCH":
@@ -182,7 +182,7 @@ def _add(table: _Table, row: Mapping[str, str], file: str) -> None:
     name = _CLONE.sub("", _first(row, _NAME) or "")
     agent = re.sub(r"^\D+", "", _first(row, _AGENT) or "") or None
     key = agent, _first(row, _DISPATCH) or str(len(table.launches)), name
-    launch = table.launches.setdefault(key, _Launch(name, file, agent, _first(row, _QUEUE), _first(row, _PROCESS)))
+    launch = table.launches.setdefault(key, _DispatchRow(name, file, agent, _first(row, _QUEUE), _first(row, _PROCESS)))
     launch.start, launch.end = _whole(_first(row, _START)), _whole(_first(row, _END))
     if "workgroup_size_x" in row:
         block = [_whole(row[f"workgroup_size_{axis}"]) or 1 for axis in "xyz"]
@@ -211,7 +211,7 @@ def _whole(text: str | None) -> int | None:
     return int(float(text)) if text and "." in text else int(text) if text else None
 
 
-def _kernel(number: int, launch: _Launch, origin: int) -> Kernel:
+def _kernel(number: int, launch: _DispatchRow, origin: int) -> Kernel:
     known = launch.start is not None and launch.end is not None
     seconds = ((launch.end or 0) - (launch.start or 0)) / 1e9 if known else launch.seconds
     return Kernel(

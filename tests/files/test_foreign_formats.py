@@ -28,7 +28,7 @@ LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 22133964
             "host.xplane.pb",
             b"\n\3\x12\x0d/device:GPU:0\0",
             "XPlane",
-            "nsys profile --trace cuda,nvtx --cuda-graph-trace node -o run COMMAND",
+            "--cuda-graph-trace node -o run COMMAND",
         ),
         ("run.sqlite", LFS, "Git LFS pointer", "git lfs pull --include run.sqlite"),
     ],
