@@ -6,7 +6,7 @@
 
 The trace has the structure of real ones: per kernel an operator with its shapes, a launch and the kernel with its
 arguments; a step mark, a data loader and a copy per step. "Bare" is a pass of ijson that builds every event and drops
-it. Exit status 1 if `roof trace` needs one gigabyte of memory, or more than 4 times the time. Needs ijson.
+it. Exit status 1 if `roof trace` needs one gigabyte of memory, or more than 2.5 times the time. Needs ijson.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NAMES = [
     "ampere_sgemm_128x64_nt",
     "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*, unsigned long, ncclWork*)",
 ]
-MAX_BYTES, MAX_RATIO = 1 << 30, 4
+MAX_BYTES, MAX_RATIO = 1 << 30, 2.5
 BARE = "import ijson, sys; [None for _ in ijson.items(open(sys.argv[1], 'rb'), 'traceEvents.item')]"
 
 

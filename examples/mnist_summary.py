@@ -1,16 +1,18 @@
-"""Summarize a network for MNIST, as a lecture does: layers, shapes, parameters, memory of a training step.
+"""Summarize a network for MNIST, as a lecture does: layers, shapes, parameters.
 
 python examples/mnist_summary.py
 roof count examples/mnist_summary.py:Net --input 1x1x28x28 --hw v100
+roof count examples/mnist_summary.py:Net --input 1x1x28x28 --dtype fp32 --summary
 """
 
 from __future__ import annotations
 
+import rich
 import torch
 from torch import nn
 from torch.nn import functional
 
-from roofmodel.count.count import count
+import roofmodel
 
 
 class Net(nn.Module):
@@ -33,9 +35,4 @@ class Net(nn.Module):
 
 
 if __name__ == "__main__":
-    counted = count(f"{__file__}:Net", ["1x1x28x28"])
-    for number, layer in enumerate(counted.layers, 1):
-        print(f"{f'{layer.kind}-{number}':<14}{[-1, *layer.shape[1:]]!s:<20}{layer.parameters:>10,}")
-    kept = 2 * 4 * sum(torch.Size(layer.shape).numel() for layer in counted.layers)  # outputs and their gradients, fp32
-    print(f"{'total':<34}{counted.parameters:>10,}")
-    print(f"forward/backward pass: {kept / 2**20:.2f} MB, parameters: {4 * counted.parameters / 2**20:.2f} MB")
+    rich.print(roofmodel.count(f"{__file__}:Net", ["1x1x28x28"], dtype="fp32").summary())

@@ -1,7 +1,7 @@
 """What the findings of `roof kernels` and `roof trace` are checked against: faults that are known, and their cure.
 
-- diagnosed.raw.csv, diagnosed.details.csv: Nsight Compute (`--set full`) of the pairs of kernels in diagnosed.cu; the
-  details have NVIDIA's own rules and their estimates. diagnosed.csv: the seconds of each kernel without a profiler
+- NAME.raw.csv, NAME.details.csv: Nsight Compute (`--set full`) of the pairs of kernels in diagnosed.cu and unseen.cu;
+  the details have NVIDIA's own rules and their estimates. NAME.csv: the seconds of each kernel without a profiler
 - trace-resnet50-FORMAT-LAYOUT.json: PyTorch traces of two training steps; the steps' seconds without a profiler are in
   traces.csv
 - trace-graph.json: the capture of a CUDA graph (two layers of GPT-2 XL, one token), and three replays
@@ -27,22 +27,21 @@ ACTIVITIES = (torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivi
 NCU = ("ncu", "--set", "full", "--clock-control", "none", "--profile-from-start", "off")
 
 
-def diagnosed(folder: Path) -> None:
-    """Build the pairs and run them, alone and under ncu. What a tool says lies in build.txt and ncu.txt."""
-    program, report = folder / "diagnosed", folder / "diagnosed.ncu-rep"
-    source = Path(__file__).with_name("diagnosed.cu")
+def diagnosed(folder: Path, name: str) -> None:
+    """Build the pairs of a source and run them, alone and under ncu. What a tool says lies in its text file."""
+    program, report = folder / name, folder / f"{name}.ncu-rep"
+    source = Path(__file__).with_name(f"{name}.cu")
     commands: list[tuple[str, tuple[str, ...]]] = [
         ("build.txt", ("nvcc", "-O3", "-arch=native", str(source), "-o", str(program), "-lcublas")),
-        ("diagnosed.csv", (str(program),)),
+        ("csv", (str(program),)),
         ("ncu.txt", (*NCU, "-o", str(report.with_suffix("")), "-f", str(program), "once")),
-        ("diagnosed.raw.csv", ("ncu", "--import", str(report), "--csv", "--page", "raw", "--print-units", "base")),
-        ("diagnosed.details.csv", ("ncu", "--import", str(report), "--csv", "--page", "details")),
+        ("raw.csv", ("ncu", "--import", str(report), "--csv", "--page", "raw", "--print-units", "base")),
+        ("details.csv", ("ncu", "--import", str(report), "--csv", "--page", "details")),
     ]
-    for name, command in commands:
-        with (folder / name).open("wb") as file:
-            subprocess.run(
-                command, stdout=file, stderr=subprocess.STDOUT if name.endswith(".txt") else None, check=False
-            )
+    for suffix, command in commands:
+        with (folder / f"{name}.{suffix}").open("wb") as file:
+            errors = subprocess.STDOUT if suffix.endswith("txt") else None
+            subprocess.run(command, stdout=file, stderr=errors, check=False)
     program.unlink(missing_ok=True)
 
 
@@ -117,7 +116,8 @@ def main(folder: Path, small: bool) -> int:
     if small or not torch.cuda.is_available():
         print("torch finds no GPU that is large enough")
         return SKIPPED
-    diagnosed(folder)
+    for name in ("diagnosed", "unseen"):
+        diagnosed(folder, name)
     training(folder)
     graph(folder)
     return 0

@@ -69,7 +69,7 @@ def parts(folder: Path, small: bool) -> list[KitPart]:
         KitPart("ncu-prefill", kit("ncu", "gpt2-xl", "prefill"), 75),
         measure("operators-cold", 80),
         KitPart("layouts", kit("layouts"), 100),
-        KitPart("findings", kit("findings"), 150),
+        KitPart("findings", kit("findings"), 200),
         KitPart("compiled-gpt2-xl", kit("whole_models", "gpt2-xl", "--compile"), 90),
         KitPart("ncu-decode", kit("ncu", "gpt2-xl", "decode"), 60),
         KitPart("compiled-llama", kit("whole_models", "llama", "--compile"), 80),

@@ -62,13 +62,14 @@ class DispatchedOperator(NamedTuple):
     placement: Placement | None
 
 
-class LeafModule(NamedTuple):
-    """A module without submodules: its path, class, output shape, and number of parameters."""
+class CalledModule(NamedTuple):
+    """A call of a submodule: its path, class, first output's shape, and its parameters without those of submodules."""
 
     path: str
     kind: str
     shape: tuple[int, ...]
     parameters: int
+    is_leaf: bool  # has no submodules
 
 
 class Count(NamedTuple):
@@ -79,7 +80,9 @@ class Count(NamedTuple):
     dtype: str
     parameters: int
     operators: tuple[DispatchedOperator, ...]
-    layers: tuple[LeafModule, ...]
+    modules: tuple[CalledModule, ...]  # in the order in which they return
+    trainable: int  # parameters
+    input_elements: int
     fvcore: int | None  # multiply-adds; None if fvcore is not installed or fails
     device: Device | None
     memory: TrainingMemory | None  # None for formats below 16 bits, and if the module cannot run in training mode
@@ -90,6 +93,11 @@ class Count(NamedTuple):
         """Operators without a FLOP formula, with their numbers of calls."""
         names = [op.operator for op in self.operators if not op.known]
         return {name: names.count(name) for name in dict.fromkeys(names)}
+
+    @property
+    def layers(self) -> list[CalledModule]:
+        """The modules without submodules."""
+        return [module for module in self.modules if module.is_leaf]
 
     @property
     def cost(self) -> Cost:
@@ -245,7 +253,7 @@ def _run(module: Any, name: str, shapes: Any, inputs: tuple[str, ...], dtype: st
     fused = torch.nn.functional.scaled_dot_product_attention
     operators: list[DispatchedOperator] = []
     within_fused: list[str] = []
-    layers: list[LeafModule] = []
+    called: list[CalledModule] = []
     tracker = ModuleTracker()
 
     class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -274,18 +282,19 @@ def _run(module: Any, name: str, shapes: Any, inputs: tuple[str, ...], dtype: st
     def path() -> str:
         return str(max(tracker.parents - {"Global"}, key=len, default="").partition(".")[2])
 
-    def leaf(path: str) -> Callable[[Any, Any, Any], None]:
-        def hook(module: Any, _: Any, output: Any) -> None:
+    def recorder(path: str) -> Callable[[Any, Any, Any], None]:
+        def hook(submodule: Any, _: Any, output: Any) -> None:
             first = next(iter(tensors(output)), None)
-            own = sum(p.numel() for p in module.parameters())
-            layers.append(LeafModule(path, type(module).__name__, tuple(first.shape) if first is not None else (), own))
+            shape = tuple(first.shape) if first is not None else ()
+            own = sum(p.numel() for p in submodule.parameters(recurse=False))
+            called.append(CalledModule(path, type(submodule).__name__, shape, own, not [*submodule.children()]))
 
         return hook
 
     hooks = [
-        submodule.register_forward_hook(leaf(path))
+        submodule.register_forward_hook(recorder(path))
         for path, submodule in module.named_modules()
-        if not [*submodule.children()]
+        if not [*submodule.children()] or (path and not isinstance(submodule, torch.nn.Sequential))
     ]
     on_meta = _meta_inputs(shapes)
     with (
@@ -296,7 +305,12 @@ def _run(module: Any, name: str, shapes: Any, inputs: tuple[str, ...], dtype: st
     for hook in hooks:
         hook.remove()
     total = sum(p.numel() for p in module.parameters())
-    return Count(name, inputs, dtype, total, tuple(operators), tuple(layers), _fvcore(module, on_meta), device, None)
+    trainable = sum(p.numel() for p in module.parameters() if p.requires_grad)
+    elements = sum(tensor.numel() for tensor in on_meta)
+    return Count(
+        name, inputs, dtype, total, tuple(operators), tuple(called), trainable, elements, _fvcore(module, on_meta),
+        device, None,
+    )  # fmt: skip
 
 
 def _name(func: Any) -> str:

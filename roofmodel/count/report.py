@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from roofmodel.options import arguments
 from roofmodel.options.arguments import PathLike
+from roofmodel.options.values import OperatorValue, check_one_of
 from roofmodel.report.base import FileResult, TextResult
 
 if TYPE_CHECKING:
@@ -52,10 +53,22 @@ class CountReport(TextResult, FileResult):
 
         return output_files.write(arguments.path("path", path), None, self._texts())
 
-    def __rich__(self) -> Any:
-        from roofmodel.count.table import table
+    def summary(self) -> Any:
+        """Layers, output shapes, parameters and sizes, as torchsummary prints them; renders with rich."""
+        from roofmodel.count.table import summary
 
-        return table(self.count)
+        return summary(self.count)
+
+    def table(self, sort: OperatorValue | None = None) -> Any:
+        """The operators in their order, or the largest `sort` first; renders with rich."""
+        from roofmodel.count.table import SORTABLE, table
+
+        if sort is not None:
+            check_one_of("sort", sort, SORTABLE)
+        return table(self.count, sort)
+
+    def __rich__(self) -> Any:
+        return self.table()
 
     def __repr__(self) -> str:
         return f"<CountReport of {self.count.name}: {len(self.count.operators)} operators>"

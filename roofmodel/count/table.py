@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -9,10 +10,11 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from roofmodel.count.count import Count, DispatchedOperator
+from roofmodel.counting.number_formats import FORMATS
 from roofmodel.counting.operator import Cost
 from roofmodel.numbers import units
 from roofmodel.report import encoding
-from roofmodel.report.table import BYTES, COUNT, NUMBER, SECONDS, Cell, Column, Table, joined
+from roofmodel.report.table import BYTES, COUNT, NAME, NUMBER, SECONDS, Cell, Column, Table, joined
 
 
 def document(count: Count) -> dict[str, Any]:
@@ -24,7 +26,12 @@ def document(count: Count) -> dict[str, Any]:
         "dtype": count.dtype,
         "hardware": count.device and count.device.id,
         "parameters": count.parameters,
-        "layers": [layer._asdict() for layer in count.layers],
+        "layers": MODULES.records(count.layers),
+        "summary": {
+            "modules": MODULES.records(count.modules),
+            "trainable_parameters": count.trainable,
+            **summary_bytes(count),
+        },
         "ops": OPERATORS.records(count.operators),
         "totals": {
             "matmul_flops": count.cost.matmul_flops,
@@ -115,6 +122,59 @@ def _bound_seconds(line: ModuleLine) -> float | None:
     return placement.bound_seconds if placement else line.bound_seconds
 
 
+MODULES = Table(
+    "modules",
+    (
+        Column("path", meaning="the path of the module"),
+        Column("kind", meaning="its class"),
+        Column("shape", value=lambda module: list(module.shape), meaning="the shape of its first output"),
+        Column("parameters", meaning="its parameters, without those of its submodules"),
+    ),
+)
+
+
+def summary_bytes(count: Count) -> dict[str, float]:
+    """The bytes that torchsummary prints: inputs; outputs of all modules, each with its gradient; parameters."""
+    element = FORMATS[count.dtype].bits / 8
+    return {
+        "input_bytes": element * count.input_elements,
+        "forward_backward_bytes": 2 * element * sum(math.prod(m.shape) for m in count.modules if m.shape),
+        "parameter_bytes": element * count.parameters,
+    }
+
+
+SUMMARY = Table(
+    "modules",
+    (
+        Column(None, "layer (type)", text=lambda row: f"{row[1].kind}-{row[0]}"),
+        Column(None, "output shape", text=lambda row: str([-1, *row[1].shape[1:]])),
+        Column(None, "parameters", COUNT, text=lambda row: units.grouped(row[1].parameters)),
+        Column(None, "path", NAME, text=lambda row: row[1].path),
+    ),
+)
+"""Rows of a number and a module."""
+
+
+def summary(count: Count) -> RenderableType:
+    """Layers, parameters and sizes, as torchsummary prints them; its sizes are those of `--dtype fp32`."""
+    sizes = summary_bytes(count)
+    named = dict(zip(("input", "forward/backward pass", "parameters"), sizes.values(), strict=True))
+    lines = [
+        f"parameters: {units.grouped(count.parameters)}, trainable {units.grouped(count.trainable)}, "
+        f"others {units.grouped(count.parameters - count.trainable)}",
+        *(f"{name}: {size / 2**20:.2f} MiB" for name, size in {**named, "total": sum(sizes.values())}.items()),
+    ]
+    top = Text.assemble((count.name, "bold"), f" on {' '.join(count.inputs)}, {count.dtype}")
+    return Group(top, Text(), SUMMARY.terminal(enumerate(count.modules, 1)), *map(Text, lines))
+
+
+SORTABLE: dict[str, Callable[[DispatchedOperator], float]] = {
+    "intensity": lambda op: _intensity(op) or 0.0,
+    "flops": lambda op: op.cost.flops,
+    "bytes": lambda op: op.cost.bytes,
+}
+
+
 LINES = Table(
     "ops",
     (
@@ -130,10 +190,12 @@ LINES = Table(
 )
 
 
-def _lines(count: Count) -> Iterator[ModuleLine]:
-    """Operators in the order of their dispatch, below the module that calls them; the total."""
+def _lines(count: Count, sort: str | None) -> Iterator[ModuleLine]:
+    """Operators in the order of their dispatch, below the module that calls them, or sorted; the total."""
     module = None
-    for op in count.operators:
+    for op in sorted(count.operators, key=lambda op: -SORTABLE[sort](op)) if sort else ():
+        yield ModuleLine(f"{op.operator} {op.module}".rstrip(), op)
+    for op in () if sort else count.operators:
         if op.module != module:
             module = op.module
             yield ModuleLine(module or "(root module)")
@@ -152,13 +214,13 @@ def as_csv(count: Count) -> str:
     return OPERATORS.csv(count.operators)
 
 
-def table(count: Count) -> RenderableType:
-    """Operators in the order of their dispatch, below the module that calls them."""
+def table(count: Count, sort: str | None = None) -> RenderableType:
+    """Operators in the order of their dispatch, below the module that calls them; or by a value of `SORTABLE`."""
     top = Text.assemble(
         (count.name, "bold"),
         f" on {' '.join(count.inputs)}, {count.dtype} · {units.grouped(count.parameters)} parameters",
     )
-    return Group(top, Text(), LINES.terminal(_lines(count)), *(Text(line, style="dim") for line in _notes(count)))
+    return Group(top, Text(), LINES.terminal(_lines(count, sort)), *(Text(line, style="dim") for line in _notes(count)))
 
 
 def _notes(count: Count) -> list[str]:

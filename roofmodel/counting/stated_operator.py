@@ -64,10 +64,13 @@ def stated_sizes(line: OperatorLine, sizes: Mapping[str, object]) -> dict[str, i
 
 
 def parsed_sizes(texts: Iterable[str]) -> dict[str, object]:
-    """The sizes in texts such as `i=4096` and `i=4096,k=512`. Raises WorkloadError for other text."""
+    """The sizes in texts such as `i=4096` and `i=4096,k=512`; `i=n` stays `n`. Raises WorkloadError for other text."""
     sizes: dict[str, object] = {}
     for part in (part for text in texts for part in text.split(",")):
         axis, equals, size = (each.strip() for each in part.partition("="))
+        if equals and axis and size == "n":
+            sizes[axis] = size
+            continue
         if not equals or not axis or not (size.isascii() and size.removeprefix("-").isdigit() and len(size) < 20):
             raise WorkloadError(
                 Option("size"), f": {shorten(part)} is not AXIS=SIZE; try ", Option("size", "i=4096")

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Unpack
 
 from roofmodel.devices.device import Device, Hardware
+from roofmodel.explain.report import CrossoverReport
 from roofmodel.options import arguments
 from roofmodel.options.arguments import Model
 from roofmodel.options.keywords import WorkloadOptions
@@ -35,7 +36,7 @@ def explain(
 
     Args:
         model: A model, as for estimate, or a kernel: matmul, matmul-accumulate, saxpy, triad, stencil7,
-            stencil7-uncached, spmv.
+            stencil7-uncached, spmv, fft, nbody.
         hw: Also derive bounds and expected times on a device.
         op: One operator, such as mlp.up or 'q projection', or a group, such as mlp.
         family: Read an unknown model_type as this family, such as llama.
@@ -79,14 +80,14 @@ def crossover(
     explain: bool = False,
     family: str | None = None,
     **workload: Unpack[WorkloadOptions],
-) -> Derivation:
+) -> CrossoverReport:
     """Compute the size at which another ceiling limits an operator or a phase, with the equation.
 
     `.to_dict()` has the first such size under `value`, or None. Raises RoofError.
 
     Args:
         model: A model, as for estimate, or a kernel: matmul, matmul-accumulate, saxpy, triad, stencil7,
-            stencil7-uncached, spmv.
+            stencil7-uncached, spmv, fft, nbody.
         hw: A packaged device (see 'roof hw list') or a YAML file.
         over: Size that varies; seq only in prefill, context only in decode (default: batch; n for a kernel).
         op: One operator, such as attention.qkv, or a group, such as mlp (default: the whole phase).
@@ -104,7 +105,7 @@ def crossover(
     crossing = study(
         model, Device.load(hw), over=over, op=_operator(op), family=family, derive=explain, **workload
     )  # fmt: skip
-    return Derivation(document(crossing, explained(crossing) if explain else ()))
+    return CrossoverReport(document(crossing, explained(crossing) if explain else ()), crossing)
 
 
 def conventions() -> Derivation:

@@ -23,7 +23,7 @@ from roofmodel.models.symbols import symbol
 from roofmodel.numbers.algebra import Number
 from roofmodel.options.workload import MAX_VALUE
 from roofmodel.timing.links import link_bandwidth
-from roofmodel.timing.roofline import place
+from roofmodel.timing.roofline import Placement, place
 
 GRID = 1.25  # ratio of grid sizes; solutions of the equations are added to the grid
 
@@ -72,6 +72,8 @@ class Changes(NamedTuple):
     first: str
     changes: tuple[BoundChange, ...]
     intensities: tuple[float, float]
+    placed: Callable[[int], Placement]  # the times under the ceilings at a size
+    sizes: Sequence[int]  # at which the bound was evaluated
     layers: tuple[int, ...] = ()  # if operators of the same name have other sizes in other layers
 
 
@@ -85,8 +87,11 @@ def changes(
 ) -> Changes:  # fmt: skip
     """All changes of the bound over the integers from `start`, or over the given sizes."""
 
+    def placed(n: int) -> Placement:
+        return place(cost(n), device, dtype, collective(n), several=True)
+
     def bound(n: int) -> str:
-        return str(place(cost(n), device, dtype, collective(n), several=True).bound)
+        return str(placed(n).bound)
 
     bound_changes = []
     candidates = sizes or sorted(
@@ -99,9 +104,8 @@ def changes(
         equation, exact, solved = _change_between(cost, collective, variable, device, dtype, (low, high))
         value = math.ceil(exact) if exact and solved and not sizes else high
         bound_changes.append(BoundChange(value, exact, bound(low), bound(high), equation, solved))
-    return Changes(
-        name, bound(start), tuple(bound_changes), (float(cost(start).intensity), float(cost(candidates[-1]).intensity))
-    )
+    intensities = float(cost(start).intensity), float(cost(candidates[-1]).intensity)
+    return Changes(name, bound(start), tuple(bound_changes), intensities, placed, candidates)
 
 
 def grid_sizes(start: int) -> Iterator[int]:

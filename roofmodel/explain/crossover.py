@@ -28,15 +28,16 @@ from roofmodel.explain.bound_changes import (
     first_size,
     grid_sizes,
 )
-from roofmodel.explain.explain import Explanation, default_dtype, explain, load_model, matching_names
+from roofmodel.explain.explain import Explanation, explain, matching_names
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.symbols import symbol
 from roofmodel.numbers.algebra import Number, minimum
 from roofmodel.options.values import CrossoverVariable, Phase
 from roofmodel.options.workload import non_default_options
 from roofmodel.steps.notes import exceeds_positions, length_notes, link_notes
-from roofmodel.steps.options import DEFAULT_SEQ, check_kernel, workload
+from roofmodel.steps.options import DEFAULT_SEQ, workload
 from roofmodel.steps.parallelism import possible_tp, refuse_stages
+from roofmodel.steps.textbook import check_kernel, default_dtype, load_model
 from roofmodel.timing.links import link_bandwidth
 from roofmodel.timing.roofline import place
 

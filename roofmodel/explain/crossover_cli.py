@@ -8,10 +8,10 @@ from roofmodel.report.command import DOCUMENT_FILES, DOCUMENT_FORMATS, command
 app = command(
     crossover,
     formats=DOCUMENT_FORMATS,
-    files=DOCUMENT_FILES,
+    files=f"{DOCUMENT_FILES} .png .svg",
     examples=(
         "roof crossover gpt2-xl --hw a100 --phase decode",
         "roof crossover llama-3.1-8b --hw h100 --op attention.qkv --over seq --phase prefill --explain",
-        "roof crossover matmul --hw v100 --dtype fp32",
+        "roof crossover matmul --hw v100 --dtype fp32 -o crossover.png",
     ),
 )

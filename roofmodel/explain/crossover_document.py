@@ -44,9 +44,9 @@ def document(crossover: Crossover, explained: Sequence[Block] = ()) -> Document:
 
 def _blocks(crossover: Crossover) -> Iterator[Block]:
     yield Heading(
-        f"{_subject(crossover)} on {crossover.device.name}: limiting ceiling by {NAMES[crossover.variable]}", 1
+        f"{subject(crossover)} on {crossover.device.name}: limiting ceiling by {NAMES[crossover.variable]}", 1
     )
-    yield Paragraph(_answer(crossover.subject, crossover.variable, crossover.operators))
+    yield Paragraph(answer(crossover.subject, crossover.variable, crossover.operators))
     for change, derived in zip_longest(crossover.subject.changes, crossover.derived):
         yield from _derived(change, crossover.variable, derived)
     if crossover.dominant:
@@ -59,7 +59,8 @@ def _blocks(crossover: Crossover) -> Iterator[Block]:
         )
 
 
-def _subject(crossover: Crossover) -> str:
+def subject(crossover: Crossover) -> str:
+    """What the crossover is of, with a comma at the end."""
     if crossover.step is None:
         return f"{crossover.name}, {crossover.dtype},"
     words = [
@@ -81,7 +82,7 @@ def _fixed(crossover: Crossover) -> Iterator[str]:
         yield from describe_gpus(step.parallel)
 
 
-def _answer(changes: Changes, variable: str, operators: Sequence[Changes]) -> str:
+def answer(changes: Changes, variable: str, operators: Sequence[Changes]) -> str:
     """`memory-bound; compute-bound from n = 602.`"""
     sums = (
         "FLOPs, bytes and bytes sent"
@@ -133,7 +134,7 @@ def _derived(change: BoundChange, variable: str, derived: Explanation | None) ->
     yield Paragraph("Both times are equal at")
     yield Equations(
         [
-            Equation("", [Form(_text(equation), _latex(equation))]),
+            Equation("", [Form(equation_text(equation), _latex(equation))]),
             Equation(name, [Form(exact, exact) if change.solved else text_form(f"{exact} (by bisection)")]),
         ]
     )
@@ -181,7 +182,8 @@ def _rate(side: Side) -> str:
     return units.si(side.rate, "FLOP/s" if side.bound == "compute" else "B/s", 4)
 
 
-def _text(equation: CeilingEquation) -> str:
+def equation_text(equation: CeilingEquation) -> str:
+    """`2n³ / 312 TFLOP/s = 6n² / 1.555 TB/s`."""
     return " = ".join(map(_text_of, equation))
 
 
@@ -284,7 +286,7 @@ def _change(change: BoundChange | None, bound: str = "") -> dict[str, Any]:
     return {
         "value": change and change.value,
         "exact": change and change.exact,
-        "equation": change and change.equation and _text(change.equation),
+        "equation": change and change.equation and equation_text(change.equation),
         "latex": change and change.equation and _latex(change.equation),
         "from": change.before if change else bound,
         "to": change and change.to,

@@ -10,16 +10,16 @@ from roofmodel.counting import memory, phases, stated_operator, textbook_kernels
 from roofmodel.counting.operator import Operator
 from roofmodel.counting.workload import ONE_GPU, Step, Workload
 from roofmodel.devices.device import Device
-from roofmodel.errors import Message, ModelError, Option, Text, WorkloadError, choices, ignored, suggest
-from roofmodel.models import hub
+from roofmodel.errors import Message, ModelError, Option, Text, WorkloadError, ignored, suggest
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.symbols import SymbolicArchitecture, SymbolSource, resolve_min_max, symbol, symbolic
 from roofmodel.numbers.algebra import Number
 from roofmodel.options.workload import non_default_options
 from roofmodel.steps.estimate import Estimate, estimate
-from roofmodel.steps.options import check_kernel, workload
+from roofmodel.steps.options import workload
 from roofmodel.steps.phase import PhaseEstimate
 from roofmodel.steps.placed import Placed
+from roofmodel.steps.textbook import check_kernel, default_dtype, load_model
 from roofmodel.timing.engine.run import Run, Timing
 from roofmodel.timing.roofline import place
 from roofmodel.timing.timing import Formula, expect, formula
@@ -142,15 +142,6 @@ def explain_named(
     return explanation._replace(notes=(*explanation.notes, *notes))
 
 
-def load_model(model: str | os.PathLike[str], family: str | None) -> Architecture:
-    """The architecture of a model. The ModelError for an unknown name also lists the textbook kernels."""
-    try:
-        return hub.load(model, family)
-    except hub.UnknownModel as error:
-        known_kernels = choices(str(model), textbook_kernels.KERNELS, 0.7).replace(" known: ", " known kernels: ")
-        raise ModelError(f"{error}; and no kernel of that name{known_kernels}") from None
-
-
 def explain(arch: Architecture, device: Device | None = None, op: str | None = None, **options: Any) -> Explanation:
     """Derive the counts of `estimate` for a workload; only the operators that `op` names, if given.
 
@@ -193,13 +184,6 @@ def explain(arch: Architecture, device: Device | None = None, op: str | None = N
         estimate=estimated,
         notes=estimated.notes if estimated else (*arch.notes, *notes),
     )
-
-
-def default_dtype(kernel: str, device: Device | None) -> str:
-    """The format of a textbook kernel without `dtype`: fp16 of GEMMs; of others fp64, as in the literature on stencils
-    and STREAM, where the device has a pipe for it."""
-    is_double = textbook_kernels.KERNELS[kernel].kind != "gemm" and (device is None or "fp64" in device.types)
-    return "fp64" if is_double else "fp16"
 
 
 def explain_kernel(

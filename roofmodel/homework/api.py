@@ -70,7 +70,7 @@ def homework_class(
     folder: PathLike,
     sheet: PathLike = "lectures",
     *,
-    suffix: Literal["md", "tex", "json"] = "md",
+    suffix: Literal["md", "tex", "json", "pdf"] = "md",
     seed: str = "",
     force: bool = False,
 ) -> HomeworkClass:
@@ -82,7 +82,7 @@ def homework_class(
         roster: CSV file with a column `student`; other columns are carried into the grades.
         folder: Folder of the sheets; key.json is written beside it.
         sheet: Sheet: lectures, rooflines, transformers, measuring, scaling or runs; or a YAML file of own problems.
-        suffix: Format of the sheets: md, tex or json.
+        suffix: Format of the sheets: md, tex, json or pdf (with pdflatex).
         seed: The lecturer's secret; without it, a random one of 128 bits is made.
         force: Replace sheets with answers, and the key of another class.
 

@@ -28,12 +28,12 @@ from roofmodel.homework.homework import (
     source_of,
 )
 from roofmodel.options.arguments import PathLike
+from roofmodel.report.pdf import check_pdflatex
 
 KEY = "key.json"
 SCHEMA = "roofmodel.homework-key/1"
 SUFFIXES = ("md", "tex", "json", "yaml", "yml", "txt")
 """Of files with answers."""
-FORMS = {"md": "markdown", "tex": "latex", "json": "json"}
 SEED_BYTES = 16
 
 
@@ -167,11 +167,13 @@ def write_class(roster: PathLike, folder: PathLike, sheet: PathLike, seed: str, 
                 " to replace it",
             )  # fmt: skip
     written_class = WrittenClass(source.name, target, key, tuple(sheets))
+    if form == "pdf":
+        check_pdflatex()
     try:
         target.mkdir(exist_ok=True)
         _write_private(key, _key(written_class, source, students.columns, secret))
         for each in sheets:
-            (target / each.file).write_text(document(each.sheet).render(FORMS[form]) + "\n", encoding="utf-8")
+            document(each.sheet).save(str(target / each.file))
     except OSError as error:
         raise OutputError(f"{error.filename or target}: cannot be written ({error.strerror})") from None
     return written_class

@@ -278,8 +278,9 @@ def _head(
         if not (isinstance(class_names, list) and all(isinstance(n, str) for n in class_names)):
             raise ModelError(f"{where}: 'architectures' is {shorten(class_names)}; it must be a list of class names")
         notes = ()
-        # Some old checkpoints spell the prefix differently: LLaMAForCausalLM.
-        name = next((own for own in classes if own.lower() == class_names[0].lower()), class_names[0])
+        # Some old checkpoints spell the prefix differently: LLaMAForCausalLM. A name of a model may end with a suffix.
+        written = class_names[0].lower()
+        name = next((own for own, end in classes.items() if written in (own.lower(), end.lower())), class_names[0])
         if name not in classes:
             raise ModelError(
                 f"{where}: 'architectures' names {shorten(class_names[0])}, a head that is not supported for "

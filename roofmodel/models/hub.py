@@ -57,31 +57,37 @@ class Checkpoint(NamedTuple):
     config: dict[str, Any]
 
 
-def load(model: str | os.PathLike[str], family: str | None = None) -> Architecture:
+def load(model: str | os.PathLike[str], family: str | None = None, head: str | None = None) -> Architecture:
     """The Architecture of a packaged name, a path or a Hub id, read as `family` if given. Raises ModelError.
+
+    `head` is the end of a class name, such as `ForSequenceClassification`, which replaces `architectures` of the
+    config; so is the part of a name after `@`.
 
     Looked up in this order: a path that starts with `.`, `/` or `~`; the packaged catalog; any other path that exists;
     the local Hugging Face cache; a packaged model that it is fine-tuned from; the Hub.
     """
     if isinstance(model, os.PathLike):
-        return _from_path(expand(model), family)
+        return _from_path(expand(model), family, head)
     if not isinstance(model, str) or not model.strip():
         raise ModelError(f"{shorten(model)} is not a model; give a name (see ", LIST_MODELS, "), a path or a Hub id")
+    named = re.fullmatch(r"(.+)@(\w+)", model)
+    if named and not os.path.exists(expand(model)):
+        return load(named[1], family, named[2])
     if model.startswith((".", "/", "~")):
-        return _from_path(expand(model), family)
+        return _from_path(expand(model), family, head)
     entry = packaged(model)
     if entry is not None:
-        return _from_entry(entry, family)
+        return _from_entry(entry, family, head)
     if os.path.exists(model):
-        return _from_path(Path(model), family)
+        return _from_path(Path(model), family, head)
     if model.endswith((".json", ".yaml", ".yml")):
-        return _from_path(Path(model), family)  # raises: no such file
+        return _from_path(Path(model), family, head)  # raises: no such file
     if cached := _in_local_cache(model):
-        return _from_file(cached, model, family)
+        return _from_file(cached, model, family, head)
     if tuned := fine_tuned(model):
-        return _from_entry(tuned, family, model)
+        return _from_entry(tuned, family, head, model)
     if re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", model):
-        return _from_file(_from_hub(model), model, family)
+        return _from_file(_from_hub(model), model, family, head)
     raise UnknownModel(_unknown(model))
 
 
@@ -141,9 +147,9 @@ def _entry(path: Path) -> Checkpoint:
     return Checkpoint(**{**fields, "aliases": tuple(fields["aliases"])})
 
 
-def _from_entry(entry: Checkpoint, family: str | None, tuned: str = "") -> Architecture:
+def _from_entry(entry: Checkpoint, family: str | None, head: str | None = None, tuned: str = "") -> Architecture:
     """The Architecture of an entry; `tuned` is the name of a model that is fine-tuned from it."""
-    arch = architecture(entry.config, entry.id, entry.id, family)
+    arch = architecture(_with_head(entry.config, head), entry.id, entry.id, family)
     notes: list[Text] = []
     if tuned:
         notes.append(
@@ -151,15 +157,20 @@ def _from_entry(entry: Checkpoint, family: str | None, tuned: str = "") -> Archi
         )
     if family is not None:
         return replace(arch, notes=(*notes, *arch.notes))
-    if entry.parameters is None:
+    if entry.parameters is None and head is None:
         notes.append(f"{entry.id}: its parameter count is {entry.parameters_source}")
     return replace(arch, notes=tuple(notes))
+
+
+def _with_head(config: dict[str, Any], head: str | None) -> dict[str, Any]:
+    """A config with another head; the names of classes begin differently in each family, which `config.py` knows."""
+    return config if head is None else {**config, "architectures": [head]}
 
 
 # --- Files ------------------------------------------------------------------------------------------
 
 
-def _from_path(path: Path, family: str | None) -> Architecture:
+def _from_path(path: Path, family: str | None, head: str | None) -> Architecture:
     folder = os.path.isdir(path)
     file = path / "config.json" if folder else path
     try:
@@ -173,10 +184,10 @@ def _from_path(path: Path, family: str | None) -> Architecture:
     except OSError as error:
         raise ModelError(f"{file}: cannot be read ({error.strerror})") from None
     if file.suffix in (".yaml", ".yml"):
-        return _from_yaml(file, family)
+        return _from_yaml(file, family, head)
     parent = file.resolve().parent
     named_by_folder = file.name == "config.json" and parent != expand("~").resolve()  # whose name is the user's
-    return _from_file(file, printable(parent.name if named_by_folder else file.stem), family)
+    return _from_file(file, printable(parent.name if named_by_folder else file.stem), family, head)
 
 
 def _folder_without_config(folder: Path) -> str:
@@ -197,7 +208,9 @@ def _folder_without_config(folder: Path) -> str:
     return "this folder has no config.json; give a folder that contains a model's config.json"
 
 
-def _from_yaml(file: Path, family: str | None) -> Architecture:
+def _from_yaml(file: Path, family: str | None, head: str | None) -> Architecture:
+    if head is not None:
+        raise ModelError(f"{file}@{head}: a YAML description states its head itself, with the key head")
     if family is not None:
         raise ModelError(
             Option("family"),
@@ -210,8 +223,8 @@ def _from_yaml(file: Path, family: str | None) -> Architecture:
     return _without_folders(yaml_description.load(file), file, printable(file.name))
 
 
-def _from_file(file: Path, name: str, family: str | None) -> Architecture:
-    config, beside = _read(file), file.with_name(MODEL_OPTIMIZER_FILE)
+def _from_file(file: Path, name: str, family: str | None, head: str | None) -> Architecture:
+    config, beside = _with_head(_read(file), head), file.with_name(MODEL_OPTIMIZER_FILE)
     if file.name == "config.json" and not config.get("quantization_config") and beside.is_file():
         config = {**config, "quantization_config": _read(beside)}
     arch = architecture(config, name, str(file), family)

@@ -67,6 +67,9 @@ class Backend:
     def expm1(self, a: Number) -> Number:
         return math.expm1(a)
 
+    def log2(self, a: Number) -> Number:
+        return a.bit_length() - 1 if isinstance(a, int) and a.bit_count() == 1 else math.log2(a)
+
     def subsets(self, size: Number, among: Number) -> Number:
         count: Number = 1.0
         for chosen in range(int(size)):
@@ -186,6 +189,11 @@ class SymbolBackend(Backend):
 
     def expm1(self, a: Number) -> Number:
         return self.library.exp(a) - 1
+
+    def log2(self, a: Number) -> Number:
+        from sympy.codegen.cfunctions import log2
+
+        return log2(a)
 
     def subsets(self, size: Number, among: Number) -> Number:
         return self.library.binomial(among, size)
@@ -325,6 +333,11 @@ def power(base: Number, exponent: Number) -> Number:
 def expm1(a: Number) -> Number:
     """e^a - 1, precise for small a."""
     return _backend(a).expm1(a)
+
+
+def log2(a: Number) -> Number:
+    """The logarithm to base 2: an int for an int that is a power of 2."""
+    return _backend(a).log2(a)
 
 
 def subsets(size: Number, among: Number) -> Number:

@@ -45,6 +45,7 @@ CrossoverSize = Literal[CrossoverVariable, "n"]  # n: the size of a kernel
 KernelGrouping = Literal["name", "base", "nvtx", "category", "lecture"]
 RunGrouping = Literal["group", "lecture", "name", "nvtx", "operator", "device", "stream", "step"]
 CeilingSource = Literal["datasheet", "measured"]
+OperatorValue = Literal["intensity", "flops", "bytes"]
 FirstGap = Literal["same-step", "previous-step"]
 L2State = Literal["cold", "warm"]
 BenchmarkDevice = Literal["cuda", "cpu"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Unpack
 
 from roofmodel.devices.device import Hardware
@@ -10,7 +10,7 @@ from roofmodel.options import arguments
 from roofmodel.options.arguments import Model, PathLike, ProgressCallback, no_progress
 from roofmodel.options.keywords import WorkloadOptions
 from roofmodel.options.signature import checked
-from roofmodel.options.values import CeilingSource, KernelGrouping
+from roofmodel.options.values import CeilingSource, KernelGrouping, Numbers
 from roofmodel.options.workload import lists_options
 from roofmodel.plot.report import CollectionCommand, PlotReport, ProfileReport
 
@@ -59,6 +59,11 @@ def plot(
     flops: str | Iterable[str] = (),
     times: PathLike | Iterable[PathLike] = (),
     by: KernelGrouping = "name",
+    n: Numbers | None = None,
+    line: str | None = None,
+    size: Mapping[str, int | str] | str | Iterable[str] = (),
+    regions: bool = False,
+    hide_answers: bool = False,
     instructions: bool = False,
     family: str | None = None,
     progress: ProgressCallback = no_progress,
@@ -74,11 +79,16 @@ def plot(
         hw: The device, if the files do not state it or state it wrongly.
         clock: Clock of the ceilings: boost (datasheet), measured, or a frequency such as 1312MHz.
         ceilings: Source of the ceilings; measured: reached in benchmarks.
-        model: Also show the operators of this model at their bounds.
+        model: Also show the operators of this model at their bounds, or textbook kernels, such as matmul,triad,spmv.
         flops: FLOPs per launch of the kernels that match a pattern: 'gemm*=2*4096^3[:PIPE]'; repeat.
         times: Take the times from this nsys, nvprof or PyTorch file, not from `files`.
         by: Group kernels by name, base (without template arguments), nvtx, category, or lecture (matrix-mul,
             memory_mgmt, custom_ops, other).
+        n: Sizes of textbook kernels: 512,1024,4096 (default: 1024).
+        line: Show your own kernel, such as 'A[i k] B[k j] -> C[i j]', with `size`.
+        size: Size of an axis of `line`: i=4096, or i=n,j=n,k=128 for each size in `n`.
+        regions: Shade, for one device, what is impossible, memory-bound, compute-bound, and below 50 % of the ceiling.
+        hide_answers: Leave the labels of bounds and values out of the picture, for an exam.
         instructions: Show warp instructions per memory transaction instead of FLOPs per byte (ncu --set full).
         family: Read an unknown model_type as this family, such as llama.
         progress: As for `read_profile`.
@@ -87,6 +97,8 @@ def plot(
     Examples:
         >>> plot("examples/ncu_by_hand.csv", hw="a100")
         <PlotReport of ncu_by_hand.csv: 6 points>
+        >>> plot(model="matmul", hw="a100", n="512,1024,4096")
+        <PlotReport of matmul: 3 points>
     """
     from roofmodel.plot.place import place
     from roofmodel.profiles.reading import report_progress
@@ -94,12 +106,13 @@ def plot(
     paths, timed = arguments.paths("files", files), arguments.paths("times", times)
     name = None if model is None else arguments.path("model", model)
     with report_progress(progress):
+        sizes = size if isinstance(size, Mapping) else arguments.as_sequence(size or ())
         placed = place(
             paths, hw, by=by, model=name, family=family, workload=workload, times=timed, clock=clock,
-            ceilings=ceilings, instructions=instructions,
+            ceilings=ceilings, instructions=instructions, n=n, line=line, size=sizes,
             flops=[flops] if isinstance(flops, str) else arguments.words("flops", flops),
         )  # fmt: skip
-    return PlotReport(placed)
+    return PlotReport(placed._replace(regions=regions, hide_answers=hide_answers))
 
 
 @checked

@@ -34,6 +34,7 @@ app = command(
     examples=(
         "roof plot ncu.csv --hw a100 -o roofline.png",
         "roof plot ncu.csv --hw a100 --flops 'gemm*=2*4096^3'",
+        "roof plot --model matmul,triad,fft --n 512,4096 --hw a100 -o kernels.png",
         "roof plot ncu.csv --by nvtx --ceilings measured --clock measured",
         "roof plot ncu.csv --hw a100 --model gpt2-xl --phase decode -o roofline.html",
     ),

@@ -8,6 +8,7 @@ from typing import Any
 
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Pipe
+from roofmodel.errors import Option, OutputError
 from roofmodel.files import output_files
 from roofmodel.plot.columns import CHANGES, kernel_rows, kernel_table, point_file_table, point_rows
 from roofmodel.plot.comparison import KernelChange, total_seconds
@@ -106,7 +107,8 @@ def save_points(plot: RooflinePlot, path: str) -> Path:
         if plot.instructions:
             draw_instructions(plot, heading(plot), subtitle, file, form)
         else:
-            picture.draw(panels_of(plot), heading(plot), subtitle, file, form)
+            answers = not plot.hide_answers
+            picture.draw(panels_of(plot), heading(plot), subtitle, file, form, regions=plot.regions, answers=answers)
 
     return output_files.write(
         path,
@@ -123,6 +125,8 @@ def points_page(plot: RooflinePlot) -> str:
     """The page of measured kernels and, with a model, of its predicted operators. Raises OutputError without plotly."""
     from roofmodel.roofline.page import html
 
+    if plot.hide_answers:
+        raise OutputError(Option("hide_answers"), ": an .html page shows all values; write .png, .svg or .pdf")
     return html(heading(plot), sources(plot), panels_of(plot), [*map(str, plot.warnings)])
 
 

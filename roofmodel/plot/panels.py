@@ -29,9 +29,9 @@ def panels_of(placed: RooflinePlot) -> list[Panel]:
     ]
 
 
-def _workload(predicted: Estimate | None) -> str:
-    if predicted is None:
-        return ""
+def _workload(predicted: Estimate | str) -> str:
+    if isinstance(predicted, str):
+        return predicted
     phases = map(describe_phase, predicted.phases)
     return ", ".join([predicted.architecture.name, describe_workload(predicted), *phases])
 

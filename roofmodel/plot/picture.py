@@ -19,6 +19,7 @@ from roofmodel.roofline.panel import MIN_SHARE, TAIL_NOTE, Panel, Window, catego
 from roofmodel.roofline.points import Point
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
@@ -30,11 +31,17 @@ LISTED_PREDICTED = 4  # of these rows, where there are predicted operators
 LEGEND_WIDTH = 24  # characters of a line of the legend
 
 
-def draw(panels: Sequence[Panel], heading: str, subtitle: str, path: Path, form: str) -> None:
+def draw(
+    panels: Sequence[Panel], heading: str, subtitle: str, path: Path, form: str, *, regions: bool = False,
+    answers: bool = True,
+) -> None:  # fmt: skip
     """Draw points into a file; `form` is png, svg or pdf. Points without FLOPs are only in the list.
 
     For one device, all memory levels are drawn, and points have the color and shape of their category. For several
     devices, only DRAM points are drawn, with the color and shape of the device.
+
+    `regions` shades the regions of the only device's roofline. Without `answers`, the labels of bounds and values are
+    left out.
     """
     several = len(panels) > 1
     styles = [DEVICE_STYLES[i % len(DEVICE_STYLES)] for i in range(len(panels))]
@@ -47,12 +54,18 @@ def draw(panels: Sequence[Panel], heading: str, subtitle: str, path: Path, form:
         listed = _listed(panels)
         places = _places(panels, letters_of(panels), listed, shown)
         letters = {name: letter for name, letter in letters_of(panels).items() if name in listed and letter in places}
-        slopes = []
+        slopes: list[canvas.BandwidthCeiling] = []
+        entries: list[Artist] = [*_meanings(points, letters, several)]
+        if regions and not several:
+            names = canvas.draw_regions(axes, panels[0].device, panels[0].pipes[0])
+            entries += names if answers else []
         lowest = min(panels, key=lambda panel: panel.device.bandwidth)
         for rank, (panel, device_style, panel_points) in enumerate(zip(panels, styles, drawn, strict=True)):
             top, *others = panel.pipes
             low = several and panel is lowest
-            slopes.append(canvas.draw_ceilings(axes, panel.device, top, others[:3], device_style, -1 if low else rank))
+            slopes.append(
+                canvas.draw_ceilings(axes, panel.device, top, others[:3], device_style, -1 if low else rank, answers)
+            )
             for level in panel.levels if not several else []:
                 if level.bandwidth and level.name != "dram":
                     slopes.append(canvas.draw_cache_ceiling(axes, level.name.upper(), level.bandwidth, top.peak))
@@ -64,14 +77,14 @@ def draw(panels: Sequence[Panel], heading: str, subtitle: str, path: Path, form:
         pipes = [
             (pipe, device_style) for panel, device_style in zip(panels, styles, strict=True) for pipe in panel.pipes[:4]
         ]
-        canvas.draw_ceiling_names(axes, slopes, pipes)
+        canvas.draw_ceiling_names(axes, slopes, pipes, answers)
         labels.place(axes, [(letter, at) for letter, positions in places.items() for at in positions], figure.dpi)
-        canvas.key(axes, _meanings(points, letters, several))
+        canvas.key(axes, entries, fontsize=8.5 if len(entries) < 6 else 7.5)
         kinds = {p.category for panel_points in drawn for p in panel_points}
         kinds |= {p.category for panel in panels for p in panel.points if p.name in listed}
         titles = [panel.title for panel in panels]
         below = _keys(figure, titles, styles) if several else _category_keys(figure, kinds)
-        _table(figure, panels, styles, listed, letters, below)
+        _table(figure, panels, styles, listed, letters, below, answers)
 
 
 def _places(
@@ -112,7 +125,8 @@ def _foot(points: Sequence[Point], several: bool, shown: Window) -> Iterator[str
         yield TAIL_NOTE
     if any(p.finding for p in points):
         yield "Black ring: above its ceiling."
-    yield "Size: share of the device's time." if several else "Size: share of the time."
+    if any(p.share is not None for p in points):
+        yield "Size: share of the device's time." if several else "Size: share of the time."
     if outside := sum(not shown.contains(p) for p in points):
         yield f"Outside the axes: {outside} below {MIN_SHARE:.0%} of the time."
 
@@ -197,7 +211,7 @@ def _category_keys(figure: Figure, kinds: Iterable[str]) -> float:
 
 def _table(
     figure: Figure, panels: Sequence[Panel], styles: Sequence[DeviceStyle], listed: Sequence[str],
-    letters: Mapping[str, str], top: float,
+    letters: Mapping[str, str], top: float, answers: bool,
 ) -> None:  # fmt: skip
     """Draw the list of the longest groups, with each device's share of the time and share of attainable performance.
 
@@ -209,7 +223,9 @@ def _table(
     max_letters = int((rights[0] - width - left - 0.02) / 0.0068)  # letters
     time = "time or phase" if any(p.predicted for panel in panels for p in panel.points) else "time"
     title = f"longest first: {f'share of {time}, ' * shares}achieved / attainable"
-    figure.text(left, top, title, color="0.3", fontsize=8)
+    if all(_is_textbook(p) for panel in panels for p in panel.points):
+        title = "arithmetic intensity, bound by"
+    figure.text(left, top, title if answers else "", color="0.3", fontsize=8)
     y = top - step
     if len(panels) > 1:
         for right, device_style in zip(rights, styles, strict=True):
@@ -222,18 +238,26 @@ def _table(
         figure.text(left, y, letters.get(name, ""), weight="bold", fontsize=10)
         figure.text(left + 0.02, y, shown[name], fontsize=9)
         for right, point in zip(rights, row_points, strict=True):
-            if point is not None:
-                share = "–" if point.share is None else f"{point.share:.0%}"
-                part = (
-                    "bound"
-                    if point.predicted
-                    else "–"
-                    if point.fraction is None
-                    else f"{'≥' * point.incomplete}{point.fraction:.0%}"
-                )
-                figure.text(right - 0.045, y, share * shares, ha="right", fontsize=9)
-                figure.text(right, y, part, ha="right", fontsize=9)
+            if point is not None and answers:
+                share, fraction = _share_and_fraction(point)
+                figure.text(right - 0.045 - 0.02 * _is_textbook(point), y, share * shares, ha="right", fontsize=9)
+                figure.text(right, y, fraction, ha="right", fontsize=9)
         y -= step
     rest = len({p.name for panel in panels for p in panel.points}) - len(listed)
     if rest:
         figure.text(left + 0.02, y, f"and {units.grouped(rest)} more", fontsize=8, color="0.4")
+
+
+def _is_textbook(point: Point) -> bool:
+    """Whether it is a textbook kernel, which has no share of a time."""
+    return point.predicted and point.share is None
+
+
+def _share_and_fraction(point: Point) -> tuple[str, str]:
+    """The share of the time and of the attainable performance; of a textbook kernel, the intensity and the bound."""
+    if _is_textbook(point):
+        return f"{units.significant(point.intensity or 0)} FLOP/B", point.bound or ""
+    share = "–" if point.share is None else f"{point.share:.0%}"
+    if point.predicted:
+        return share, "bound"
+    return share, "–" if point.fraction is None else f"{'≥' * point.incomplete}{point.fraction:.0%}"

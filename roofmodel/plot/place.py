@@ -11,12 +11,13 @@ from roofmodel.devices.parts import Pipe
 from roofmodel.errors import Command, Message, Option, ProfileError, Text, WorkloadError, ignored, warnings_in
 from roofmodel.files.file_names import display_names, rename_files
 from roofmodel.files.text_files import expand
-from roofmodel.models import hub
 from roofmodel.numbers import units
+from roofmodel.options.values import Numbers
 from roofmodel.options.workload import non_default_options
 from roofmodel.plot.above_roof import finding_warnings, with_findings
 from roofmodel.plot.ncu_command import collection_advice
 from roofmodel.plot.stated_flops import StatedFlops, refuse_unused, stated_flops, with_stated_flops
+from roofmodel.plot.textbook import requested
 from roofmodel.profiles.kernel import NO_FLOPS, NO_TRAFFIC, Kernel, Profile
 from roofmodel.profiles.ncu.metric_catalog import CHIPS
 from roofmodel.roofline import points
@@ -29,6 +30,7 @@ from roofmodel.roofline.judged_kernels import JUDGED, not_judged, reasons_by_gro
 from roofmodel.roofline.pipes import pipes_in_use
 from roofmodel.roofline.points import incomplete
 from roofmodel.steps.estimate import Estimate, estimate
+from roofmodel.steps.textbook import load_model
 
 MAX_REASONS = 3  # why kernels have no FLOPs, in one warning
 KERNELS = Command("'roof kernels'", "roofmodel.read_profile")
@@ -97,7 +99,7 @@ class Roofline(NamedTuple):
     files: tuple[str, ...]  # their names in results
     points: tuple[points.Point, ...]
     pipes: tuple[Pipe, ...]  # in use, by falling peak; does not depend on the grouping of the kernels
-    predicted: Estimate | None = None  # the estimate of the predicted points
+    predicted: Estimate | str = ""  # the estimate of the predicted points, or the textbook kernels
     counted: bool = False  # FLOPs and bytes are counted from the shapes of operators
     not_judged: tuple[str, ...] = ()  # the titles of the reasons that the files' counters cannot tell
     instructions: tuple[InstructionPoint, ...] = ()  # of the instruction roofline
@@ -117,6 +119,8 @@ class RooflinePlot(NamedTuple):
     by: str = "name"  # the grouping of the kernels
     notes: tuple[Text, ...] = ()  # about options that do not apply
     instructions: bool = False  # whether the instruction roofline is shown
+    regions: bool = False  # whether the picture shows the regions of the roofline
+    hide_answers: bool = False  # whether the picture has no bounds and values
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -126,7 +130,7 @@ class RooflinePlot(NamedTuple):
     def stem(self) -> str:
         """The default file name of the picture, without suffix: the first file's name, else the model's."""
         name = self.files[0] if self.files and self.files[0] != "standard input" else self.model or "kernels"
-        return name.rpartition("/")[2]
+        return name.rpartition("/")[2].replace(", ", "-")
 
 
 def place(
@@ -141,24 +145,29 @@ def place(
     clock: str = "boost",
     ceilings: str = "datasheet",
     flops: Sequence[str] = (),
+    n: Numbers | None = None,
+    line: str | None = None,
+    size: Mapping[str, object] | Sequence[str] = (),
     instructions: bool = False,
 ) -> RooflinePlot:
     """Measured kernels (FILE or FILE@HW), grouped `by`, and a model's operators on each device, as points.
 
+    Instead of a model, `model` lists textbook kernels, or `line` states a kernel; see `textbook.requested`.
     Times of the files in `times` replace theirs; FLOPs that `flops` states (see `stated_flops`) replace measured ones;
     `clock` and `ceilings` are as for `choose_ceilings`. Raises RoofError for no input, an unknown device, or a file
     that is not a profile.
     """
-    if not files and (model is None or hw is None):
+    if not files and ((model is None and line is None) or hw is None):
         raise WorkloadError(
             "nothing to plot; give profiler files, or ", Option("model", "MODEL"), " ", Option("hw", "HW"), ", or both"
         )
     statements, used = stated_flops(flops), set[StatedFlops]()
-    architecture = None if model is None else hub.load(model, family)
+    textbook, notes = requested(model, n, line, size, workload or {})
+    architecture = None if model is None or textbook else load_model(model, family)
     rooflines: list[Roofline] = []
-    ignored_options = [*(["family"] if family else []), *non_default_options(workload or {})]
-    unused = ignored_options if architecture is None else []
-    notes: list[Text] = [ignored(option, Message("there is no ", Option("model"))) for option in unused]
+    if architecture is None and textbook is None:
+        unused = [*(["family"] if family else []), *non_default_options(workload or {})]
+        notes += [ignored(option, Message("there is no ", Option("model"))) for option in unused]
     warnings: list[Text] = []
     runs = read_runs(files, hw, times) if files else []
     names = display_names(file for run in runs for file in run.profile.files)
@@ -183,13 +192,16 @@ def place(
         point_warnings += _count_warnings(profile, works)
         placed_points = [point._replace(reasons=tuple(judged.get(point.name, ()))) for point in placed_points]
         single = placed_points if by == "name" else points.points(_groups(profile, "name"), chosen.device)
-        report = None
+        report: Estimate | str = ""
         run_warnings: list[Text] = [*run.profile.warnings, *identification.warnings, *chosen.notes, *point_warnings]
         if architecture is not None:
             report = estimate(architecture, chosen.device, **(workload or {}))
             predicted = points.predicted_points(report)
             placed_points, single = [*placed_points, *predicted], [*single, *predicted]
             run_warnings += warnings_in(report.notes)
+        if textbook:
+            predicted, report = textbook.points(chosen.device), textbook.description(chosen.device)
+            placed_points, single = [*placed_points, *predicted], [*single, *predicted]
         pipes = tuple(pipes_in_use(single, chosen.device))
         shown_files = tuple(names[file] for file in run.profile.files)
         rooflines.append(
@@ -203,6 +215,7 @@ def place(
     refuse_unused(statements, used, (kernel for run in runs for kernel in run.profile.summed()))
     if architecture is not None and os.path.exists(expand(str(model))):
         model = architecture.name
+    model = textbook.title if textbook else model
     return RooflinePlot(tuple(rooflines), model, tuple(warnings), by, tuple(notes), instructions)
 
 

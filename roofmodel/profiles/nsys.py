@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -105,15 +105,8 @@ def _timeline(database: Database, name: str) -> Timeline:
     strings = {row["id"]: str(row["value"]) for row in database.rows("StringIds", ("id", "value")) if row["value"]}
     work = TableBuilder(WORK)
     for kind, row, cells in _activities(database, strings):
-        start = int(row["start"])
-        end = start - 1 if row["end"] is None else int(row["end"])
-        if end >= LATEST:
-            raise OverflowError("a time is too large")
-        work.add(
-            kind=kind, start=start, end=max(start, end), untimed=1 if end < start else None, device=row["deviceId"],
-            stream=row["streamId"], process=None if row["globalPid"] is None else _process_id(row["globalPid"]),
-            correlation=row["correlationId"], **cells,
-        )  # fmt: skip
+        process = None if row["globalPid"] is None else _process_id(row["globalPid"])
+        add_activity(work, kind, row, process=process, **cells)
     if not len(work):
         raise ProfileError(f"{name}: the export contains no kernels, copies or memsets; {HOW_TO_COLLECT}")
     calls = TableBuilder(CALLS)
@@ -138,6 +131,25 @@ def _timeline(database: Database, name: str) -> Timeline:
     )
 
 
+def add_activity(work: TableBuilder, kind: str, row: Row, **cells: Any) -> None:
+    """Add a row of a table of kernels, copies or memsets. Raises OverflowError for a time that no run has."""
+    start = int(row["start"])
+    end = start - 1 if row["end"] is None else int(row["end"])
+    if end >= LATEST:
+        raise OverflowError("a time is too large")
+    work.add(
+        kind=kind, start=start, end=max(start, end), untimed=1 if end < start else None, device=row["deviceId"],
+        stream=row["streamId"], correlation=row["correlationId"], **cells,
+    )  # fmt: skip
+
+
+def copy_cells(row: Row, direction: str, memories: Mapping[int, str]) -> dict[str, Any]:
+    """The cells of a copy. Its memory is that of the host, and device if both sides are on a GPU."""
+    kinds = {memories.get(row["srcKind"]), memories.get(row["dstKind"])}
+    memory = next((kind for kind in ("pageable", "pinned", "managed", "device") if kind in kinds), None)
+    return {"name": f"[CUDA memcpy {direction}]", "bytes": row["bytes"], "direction": direction, "memory": memory}
+
+
 _NAMELESS = "unnamed kernel"
 
 
@@ -147,19 +159,16 @@ def _activities(database: Database, strings: dict[Any, str]) -> Iterator[tuple[s
         yield KERNEL, row, {
             "name": next((strings[row[column]] for column in _NAMES if row[column] in strings), _NAMELESS),
             "registers": None if row["registersPerThread"] is None else int(row["registersPerThread"]),
-            "grid": _size(*sizes[:3]), "block": _size(*sizes[3:]),
+            "grid": size(*sizes[:3]), "block": size(*sizes[3:]),
         }  # fmt: skip
     for row in database.rows("CUPTI_ACTIVITY_KIND_MEMCPY", (*_TIMES, "bytes", "copyKind", "srcKind", "dstKind")):
-        direction = DIRECTIONS.get(row["copyKind"], "DtoD")
-        kinds = {_MEMORY.get(row["srcKind"]), _MEMORY.get(row["dstKind"])}
-        memory = next((kind for kind in ("pageable", "pinned", "managed", "device") if kind in kinds), None)
-        label = f"[CUDA memcpy {direction}]"
-        yield COPY, row, {"name": label, "bytes": row["bytes"], "direction": direction, "memory": memory}
+        yield COPY, row, copy_cells(row, DIRECTIONS.get(row["copyKind"], "DtoD"), _MEMORY)
     for row in database.rows("CUPTI_ACTIVITY_KIND_MEMSET", (*_TIMES, "bytes", "memKind")):
         yield MEMSET, row, {"name": "[CUDA memset]", "bytes": row["bytes"], "memory": _MEMORY.get(row["memKind"])}
 
 
-def _size(x: Any, y: Any, z: Any) -> str | None:
+def size(x: Any, y: Any, z: Any) -> str | None:
+    """A grid or block as text, such as `64,2,1`; None if a part is missing."""
     return None if x is None or y is None or z is None else f"{int(x)},{int(y)},{int(z)}"
 
 

@@ -7,7 +7,7 @@ environment variables, paths and user names, which are never read.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import BinaryIO
 
@@ -33,25 +33,40 @@ def is_database(file: BinaryIO) -> bool:
     return magic == MAGIC
 
 
-@contextmanager
-def opened(file: BinaryIO, name: str) -> Iterator[Database]:
-    """The tables of an nsys export, opened read-only.
+def _check_export(database: Database, name: str) -> None:
+    """Raises ProfileError unless the database is an nsys export."""
+    if database.tables & {"CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL", "StringTable"}:
+        raise ProfileError(
+            f"{name}: an nvprof database whose list of tables is not at the start of the file; convert it with "
+            "`nvprof --csv --print-gpu-trace -i FILE --log-file trace.csv` and give trace.csv"
+        )
+    if any(table.startswith("rocpd_") for table in database.tables) or {"HIP", "KERN"} <= database.tables:
+        raise ProfileError(f"{name}: a database of AMD's rocprof, which is not supported; {AMD_ALTERNATIVE}")
+    if "StringIds" not in database.tables:
+        raise ProfileError(f"{name}: an SQLite database, but not an nsys export (no table StringIds); {HOW_TO_COLLECT}")
 
-    Raises ProfileError, within the context too, for a database that is damaged or is not an nsys export.
+
+@contextmanager
+def opened(
+    file: BinaryIO, name: str, again: str = "export it again", check: Callable[[Database, str], None] = _check_export
+) -> Iterator[Database]:
+    """The tables of a database, opened read-only; `check` raises ProfileError for another one than an nsys export.
+
+    Raises ProfileError, within the context too, for a damaged database; `again` says what to do then.
     """
     with as_file(file, MAGIC, name) as path:
         try:
             with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
                 database = Database(connection, path.stat().st_size)
-                _check_export(database, name)
+                check(database, name)
                 yield database
         except sqlite3.Error as error:
             why = getattr(error, "sqlite_errorname", "not a valid database")  # the message itself would quote content
-            raise ProfileError(f"{name}: the SQLite database cannot be read ({why}); export it again") from None
+            raise ProfileError(f"{name}: the SQLite database cannot be read ({why}); {again}") from None
         except OverflowError:
-            raise ProfileError(f"{name}: the database contains times that no run has; export it again") from None
+            raise ProfileError(f"{name}: the database contains times that no run has; {again}") from None
         except (TypeError, ValueError):
-            raise ProfileError(f"{name}: the database contains text in a numeric column; export it again") from None
+            raise ProfileError(f"{name}: the database contains text in a numeric column; {again}") from None
 
 
 class Database:
@@ -115,16 +130,3 @@ def _authorize(action: int, *_: object) -> int:
     """Allow SQLite to read columns and list them, nothing else."""
     allowed = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_PRAGMA)
     return sqlite3.SQLITE_OK if action in allowed else sqlite3.SQLITE_DENY
-
-
-def _check_export(database: Database, name: str) -> None:
-    """Raises ProfileError unless the database is an nsys export."""
-    if database.tables & {"CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL", "StringTable"}:
-        raise ProfileError(
-            f"{name}: an nvprof database whose list of tables is not at the start of the file; convert it with "
-            "`nvprof --csv --print-gpu-trace -i FILE --log-file trace.csv` and give trace.csv"
-        )
-    if any(table.startswith("rocpd_") for table in database.tables) or {"HIP", "KERN"} <= database.tables:
-        raise ProfileError(f"{name}: a database of AMD's rocprof, which is not supported; {AMD_ALTERNATIVE}")
-    if "StringIds" not in database.tables:
-        raise ProfileError(f"{name}: an SQLite database, but not an nsys export (no table StringIds); {HOW_TO_COLLECT}")

@@ -2,35 +2,69 @@
 
     CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_KERNEL   launches, with the number of their name
     CUPTI_ACTIVITY_KIND_MEMCPY, _MEMCPY2, _MEMSET                       copies and memsets
+    CUPTI_ACTIVITY_KIND_RUNTIME, _DRIVER                                CUDA calls, with the number of their function
+    CUPTI_ACTIVITY_KIND_MARKER                                          NVTX ranges: a start and an end with one id
     CUPTI_ACTIVITY_KIND_DEVICE                                          devices
     StringTable                                                         names
 
-Times are nanoseconds, often since 1970, which would lose digits as seconds: starts are given from the first activity's.
-Codes of copies and memory are those of cupti_activity.h. Metrics and CUDA calls are not read.
+Codes of copies, memory and markers are those of cupti_activity.h. Metrics and events have the numbers that CUPTI gives
+them on one GPU, and no names: only nvprof itself can print them.
 """
 
 from __future__ import annotations
 
 import sqlite3
+import struct
 from collections.abc import Iterator, Mapping
-from contextlib import closing
 from typing import Any, BinaryIO
 
 from roofmodel.errors import ProfileError
-from roofmodel.profiles.kernel import CopySize, Evidence, Kernel, Profile, copies_warning, extent, host_memory
-from roofmodel.profiles.nsys import DIRECTIONS
-from roofmodel.profiles.nsys_database import MAGIC, Database
-from roofmodel.profiles.streams import as_file
+from roofmodel.profiles.kernel import Evidence, Profile
+from roofmodel.profiles.nsys import DIRECTIONS, add_activity, copy_cells, size
+from roofmodel.profiles.nsys_database import MAGIC, Database, opened
+from roofmodel.profiles.timelines.timeline import (
+    CALLS,
+    COPY,
+    KERNEL,
+    MEMSET,
+    OPERATORS,
+    RANGES,
+    WORK,
+    TableBuilder,
+    Timeline,
+    empty,
+    with_launches,
+)
 
 _KERNELS = ("CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL", "CUPTI_ACTIVITY_KIND_KERNEL")
 _COPIES = ("CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMCPY2")
-_MEMSETS = "CUPTI_ACTIVITY_KIND_MEMSET"
-_WHERE = ("start", "end", "deviceId", "contextId", "streamId")
+_MEMSETS, _MARKERS = "CUPTI_ACTIVITY_KIND_MEMSET", "CUPTI_ACTIVITY_KIND_MARKER"
+_COUNTERS = ("_METRIC", "_METRIC_INSTANCE", "_EVENT", "_EVENT_INSTANCE")
+_WHERE = ("start", "end", "deviceId", "streamId", "correlationId")
 _SIZES = ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ")
-_MEMORY = {1: "pageable", 2: "pinned", 3: "device", 5: "managed"}
-_HOW_TO_COLLECT = (
-    "profile again with `nvprof -o run.nvprof COMMAND`, or export with `nvprof -i FILE --csv --print-gpu-trace`"
-)
+_MEMORY = {1: "pageable", 2: "pinned", 3: "device", 4: "device", 5: "managed"}
+_START, _END = 2, 4  # CUpti_ActivityFlag of a marker
+_OF_THREAD = 2  # CUpti_ActivityObjectKind: its number is a process (4 bytes) and a thread (8 bytes)
+_EXPORT = "`nvprof -i FILE --csv --print-gpu-trace`"
+_AGAIN = f"profile again with `nvprof -o run.nvprof COMMAND`, or export with {_EXPORT}"
+# Functions that launch, copy, wait or allocate, by their number in cupti_runtime_cbid.h and cupti_driver_cbid.h, which
+# never changes; other calls keep the number as name.
+_FUNCTIONS = {
+    "CUPTI_ACTIVITY_KIND_RUNTIME": {
+        13: "cudaLaunch", 20: "cudaMalloc", 21: "cudaMallocPitch", 22: "cudaFree", 25: "cudaMallocHost",
+        26: "cudaFreeHost", 27: "cudaHostAlloc", 31: "cudaMemcpy", 41: "cudaMemcpyAsync", 51: "cudaMemsetAsync",
+        126: "cudaThreadSynchronize", 129: "cudaStreamCreate", 131: "cudaStreamSynchronize", 135: "cudaEventRecord",
+        137: "cudaEventSynchronize", 138: "cudaEventQuery", 147: "cudaStreamWaitEvent", 152: "cudaHostRegister",
+        165: "cudaDeviceSynchronize", 198: "cudaStreamCreateWithFlags", 202: "cudaStreamCreateWithPriority",
+        206: "cudaMallocManaged", 211: "cudaLaunchKernel", 269: "cudaLaunchCooperativeKernel", 311: "cudaGraphLaunch",
+    },
+    "CUPTI_ACTIVITY_KIND_DRIVER": {
+        17: "cuCtxSynchronize", 20: "cuModuleLoadDataEx", 115: "cuLaunch", 121: "cuEventSynchronize",
+        126: "cuStreamSynchronize", 243: "cuMemAlloc", 245: "cuMemFree", 271: "cuMemHostAlloc", 276: "cuMemcpyHtoD",
+        277: "cuMemcpyHtoDAsync", 278: "cuMemcpyDtoH", 279: "cuMemcpyDtoHAsync", 307: "cuLaunchKernel",
+        371: "cuMemAllocManaged", 386: "cuDevicePrimaryCtxRetain",
+    },
+}  # fmt: skip
 
 
 def recognize(head: bytes) -> bool:
@@ -44,61 +78,76 @@ def recognize(head: bytes) -> bool:
 
 
 def read(file: BinaryIO, name: str) -> Profile:
-    """The launches and copies of a profile. Raises ProfileError for a damaged one, and for one without launches."""
-    with as_file(file, MAGIC, name) as path:
-        try:
-            with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
-                return _profile(Database(connection, path.stat().st_size), name)
-        except (sqlite3.Error, OverflowError, TypeError, ValueError):
-            raise ProfileError(f"{name}: the database of nvprof is damaged; {_HOW_TO_COLLECT}") from None
+    """The launches of a profile; times in seconds from the first activity. Raises ProfileError as `read_timeline`."""
+    from roofmodel.profiles.timelines.kernels import profile
+
+    return profile(read_timeline(file, name))
 
 
-def _profile(database: Database, name: str) -> Profile:
-    names = {row["_id_"]: str(row["value"]) for row in database.rows("StringTable", ("_id_", "value"))}
-    every = (row["start"] for table in (*_KERNELS, *_COPIES, _MEMSETS) for row in database.rows(table, ("start",)))
-    begin = min(map(int, every), default=0)
-    kernels = [
-        Kernel(
-            **_placed(row, name, begin),
-            name=names.get(row["name"], str(row["name"])),
-            grid=extent(row[column] for column in _SIZES[:3]),
-            block=extent(row[column] for column in _SIZES[3:]),
-            registers=row["registersPerThread"],
-        )
-        for table in _KERNELS
-        for row in database.rows(table, (*_WHERE, "name", "registersPerThread", *_SIZES))
-    ]
-    copies = list(_copies(database, name, begin))
-    if not kernels and not copies:
-        raise ProfileError(f"{name}: no kernel launches in the database of nvprof; {_HOW_TO_COLLECT}")
-    kernels.sort(key=lambda kernel: kernel.start or 0)
-    numbered = tuple(Kernel(**{**vars(kernel), "id": str(index)}) for index, kernel in enumerate(kernels))
-    devices = tuple(_devices(database, names))
-    return Profile("nvprof", (name,), numbered, devices, tuple(copies_warning(len(copies))), copies=tuple(copies))
+def read_timeline(file: BinaryIO, name: str) -> Timeline:
+    """The events of a profile. Raises ProfileError for a damaged one, and for one without launches and copies."""
+    with opened(file, name, _AGAIN, lambda database, name: None) as database:
+        names = {row["_id_"]: str(row["value"]) for row in database.rows("StringTable", ("_id_", "value"))}
+        work = TableBuilder(WORK)
+        for kind, row, cells in _activities(database, names):
+            add_activity(work, kind, row, **cells)
+        if not len(work):
+            raise ProfileError(f"{name}: no kernel launches in the database of nvprof; {_AGAIN}")
+        calls = TableBuilder(CALLS)
+        for table, functions in _FUNCTIONS.items():
+            for row in database.rows(table, ("start", "end", "cbid", "processId", "threadId", "correlationId")):
+                calls.add(
+                    name=functions.get(row["cbid"], f"CUDA function {row['cbid']}"), start=row["start"], end=row["end"],
+                    process=row["processId"], thread=row["threadId"], correlation=row["correlationId"],
+                )  # fmt: skip
+        ranges = _ranges(database, names)
+        warnings = []
+        if counters := sum(database.count(f"CUPTI_ACTIVITY_KIND{table}") for table in _COUNTERS):
+            warnings.append(
+                f"{counters} values of metrics and events are ignored: the database has their numbers and not their "
+                f"names. Print them with {_EXPORT} and give that file"
+            )
+        devices = tuple(_devices(database, names))
+    activities = work.frame()
+    tables = (activities, calls.frame(), empty(OPERATORS), ranges.frame())
+    begin = int(activities["start"].min())
+    return with_launches(Timeline("nvprof", name, *tables, devices, tuple(warnings), begin))
 
 
-def _placed(row: sqlite3.Row, file: str, begin: int) -> dict[str, Any]:
-    """The fields that kernels and copies share."""
-    start, end = int(row["start"]), int(row["end"])
-    return {
-        "id": "",
-        "file": file,
-        "device": None if row["deviceId"] is None else str(row["deviceId"]),
-        "stream": None if row["streamId"] is None else str(row["streamId"]),
-        "start": (start - begin) / 1e9,
-        "seconds": (end - start) / 1e9 if end >= start else None,
-    }
-
-
-def _copies(database: Database, file: str, begin: int) -> Iterator[Kernel]:
+def _activities(database: Database, names: Mapping[object, str]) -> Iterator[tuple[str, sqlite3.Row, dict[str, Any]]]:
+    for table in _KERNELS:
+        for row in database.rows(table, (*_WHERE, "name", "registersPerThread", *_SIZES)):
+            sizes = [row[column] for column in _SIZES]
+            yield KERNEL, row, {
+                "name": names.get(row["name"], str(row["name"])), "registers": row["registersPerThread"],
+                "grid": size(*sizes[:3]), "block": size(*sizes[3:]),
+            }  # fmt: skip
     for table in _COPIES:
         for row in database.rows(table, (*_WHERE, "bytes", "copyKind", "srcKind", "dstKind")):
             direction = DIRECTIONS.get(row["copyKind"], "PtoP" if table == _COPIES[1] else "DtoD")
-            memory = host_memory(_MEMORY.get(row["srcKind"]), _MEMORY.get(row["dstKind"]))
-            size = CopySize(row["bytes"], direction, memory)
-            yield Kernel(**_placed(row, file, begin), name=f"[CUDA memcpy {direction}]", copy=size)
+            yield COPY, row, copy_cells(row, direction, _MEMORY)
     for row in database.rows(_MEMSETS, (*_WHERE, "bytes")):
-        yield Kernel(**_placed(row, file, begin), name="[CUDA memset]", copy=CopySize(row["bytes"]))
+        yield MEMSET, row, {"name": "[CUDA memset]", "bytes": row["bytes"]}
+
+
+def _ranges(database: Database, names: Mapping[object, str]) -> TableBuilder:
+    ranges, starts = TableBuilder(RANGES), dict[int, sqlite3.Row]()
+    columns = ("flags", "timestamp", "id", "objectKind", "objectId", "name")
+    for row in database.rows(_MARKERS, columns, ("flags", (_START, _END))):
+        if row["flags"] == _START:
+            starts[row["id"]] = row
+        elif row["id"] in starts:
+            start = starts.pop(row["id"])
+            if not (name := names.get(start["name"])):
+                continue
+            process = thread = None
+            if start["objectKind"] == _OF_THREAD and isinstance(start["objectId"], bytes):
+                process, thread = struct.unpack_from("<iq", start["objectId"].ljust(12, b"\0"))
+            ranges.add(
+                name=name, start=start["timestamp"], end=row["timestamp"], process=process,
+                thread=thread,
+            )  # fmt: skip
+    return ranges
 
 
 def _devices(database: Database, names: Mapping[object, str]) -> Iterator[Evidence]:

@@ -7,9 +7,12 @@ nanoseconds, because a float of 1.7e15 us has a resolution of a quarter of a mic
 from __future__ import annotations
 
 import json
+import marshal
 import re
+from collections.abc import Sequence
 from decimal import Decimal
 from functools import lru_cache
+from types import NoneType
 from typing import Any
 
 from roofmodel.files.file_names import printable
@@ -20,8 +23,8 @@ CALL = re.compile(r"(\w+_)?(runtime|driver|api)")
 OPERATORS = ("cpu_op", "operator")
 """Categories of framework operators; PyTorch 1.8 wrote Operator, for annotations too."""
 HOW_TO_COLLECT = "collect with `torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])`"
-_LARGEST_DIGITS = 18
-_LARGEST = 10**_LARGEST_DIGITS  # microseconds; later than any clock shows
+_LARGEST = 10**18  # microseconds; later than any clock shows
+_THOUSAND = Decimal(1000)
 
 Event = dict[str, Any]
 
@@ -45,9 +48,9 @@ def args_of(event: Event) -> Event:
     return args if isinstance(args, dict) else {}
 
 
-def device_of(event: Event) -> str | None:
+def device_of(event: Event, args: Event) -> object:
     """The GPU ordinal: an argument, else the event's process (or, without categories, its thread)."""
-    return label(args_of(event).get("device", event.get("pid" if event.get("cat") else "tid")))
+    return args["device"] if "device" in args else event.get("pid" if event.get("cat") else "tid")
 
 
 def label(value: object) -> str | None:
@@ -73,29 +76,91 @@ def integer(value: object) -> int | None:
     return None if number is None or number != int(number) else int(number)
 
 
-def nanoseconds(microseconds: object) -> int | None:
+# Columns of many events. A column whose values all have the usual type is checked at once, not value by value.
+
+
+def integers(events: Sequence[Event], key: str, otherwise: str = "") -> list[Any]:
+    """Whole numbers of events or arguments; None for anything else."""
+    values: list[Any] = [event.get(key) for event in events]
+    if otherwise and None in values:
+        values = [event.get(key, event.get(otherwise)) for event in events]
+    types = {*map(type, values)}
+    if types == {NoneType} or (types == {int} and max(map(abs, values)) < _LARGEST):
+        return values
+    return [*map(integer, values)]
+
+
+def nanoseconds(events: Sequence[Event], key: str) -> list[Any]:
     """Microseconds to integer nanoseconds, exact for up to three decimals; None if not a number."""
-    if type(microseconds) is Decimal:  # the usual case, without the general checks
-        return round(microseconds * 1000) if microseconds.adjusted() < _LARGEST_DIGITS else None
-    value = decimal(microseconds)
-    return None if value is None else round(value * 1000)
+    values: list[Any] = [event.get(key) for event in events]
+    if not {*map(type, values)} <= {int, Decimal} or not -_LARGEST < min(values) <= max(values) < _LARGEST:
+        return [None if (value := decimal(each)) is None else round(value * 1000) for each in values]
+    thousands = [*map(_THOUSAND.__mul__, values)]
+    whole = [*map(int, thousands)]
+    return whole if whole == thousands else [*map(round, thousands)]
+
+
+def numbers(args: Sequence[Event], key: str) -> list[Any]:
+    """Numbers; None for anything else."""
+    values: list[Any] = [each.get(key) for each in args]
+    return values if {*map(type, values)} == {int} and max(map(abs, values)) < _LARGEST else [*map(decimal, values)]
+
+
+def labels(values: Sequence[object]) -> list[Any]:
+    """Names or numbers as printable text; None for anything else."""
+    return [*map(_plain_label if {*map(type, values)} <= {int, str, NoneType} else label, values)]
+
+
+_plain_label = lru_cache(maxsize=1 << 12)(label)
+
+
+def plain(events: Sequence[Event], key: str) -> list[int | str]:
+    """Processes or threads: texts and numbers as they are, because dicts distinguish them by value."""
+    values: list[Any] = [event.get(key) for event in events]
+    return values if {*map(type, values)} <= {int, str} else [*map(str, values)]
+
+
+def sizes(args: Sequence[Event], key: str) -> list[str | None]:
+    """Grids or blocks as text, such as `64,2,1`."""
+    values = [tuple(value) if type(value := each.get(key)) is list else () for each in args]
+    try:
+        return [*map(_size_text, values)]
+    except TypeError:  # a list in a list
+        return [None] * len(args)
+
+
+@lru_cache(maxsize=1 << 12)
+def _size_text(value: tuple[object, ...]) -> str | None:
+    whole = [*map(integer, value)]
+    return None if len(whole) != 3 or None in whole else "{},{},{}".format(*whole)
 
 
 _INPUT_KEYS = ("Input Dims", "Input type", "Concrete Inputs", "Input Strides")
 _encoded = json.JSONEncoder(default=str, separators=(",", ":")).encode
+_texts: dict[bytes, str | None] = {}  # by marshalled arguments
+_MAX_TEXTS = 1 << 14
 _MAX_INPUTS = 20_000  # characters of the arguments of one operator; longer lists are not stored
 
 
-def inputs_text(event: Event) -> str | None:
-    """The recorded arguments of an operator as JSON text, for `parse_inputs`; None if its shapes are not recorded."""
-    args = args_of(event)
-    if not isinstance(args.get("Input Dims"), list):
+def inputs_texts(args: Sequence[Event]) -> list[str | None]:
+    """The recorded arguments of operators as JSON text, for `parse_inputs`; None if its shapes are not recorded."""
+    return [_inputs_text([*map(each.get, _INPUT_KEYS)]) if "Input Dims" in each else None for each in args]
+
+
+def _inputs_text(inputs: list[object]) -> str | None:
+    """The text of equal arguments is encoded once: each step has the operators of the one before."""
+    if not isinstance(inputs[0], list):
         return None
     try:
-        text = _encoded([args.get(key) for key in _INPUT_KEYS])
-    except (RecursionError, ValueError):  # damaged: nested too deeply, or a number with thousands of digits
+        key = marshal.dumps(inputs, 2)
+        if key not in _texts:
+            text = _encoded(inputs)
+            if len(_texts) > _MAX_TEXTS:
+                _texts.clear()
+            _texts[key] = text if len(text) <= _MAX_INPUTS else None
+        return _texts[key]
+    except (RecursionError, ValueError):  # damaged: nested too deeply, or numbers that are no integers
         return None
-    return text if len(text) <= _MAX_INPUTS else None
 
 
 def parse_inputs(text: str) -> RecordedInputs:

@@ -17,10 +17,12 @@ or a list of events. The old autograd profiler wrote no categories; its kernels 
 
 from __future__ import annotations
 
+import operator
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
+from itertools import compress, islice
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from roofmodel.errors import ProfileError
@@ -45,7 +47,7 @@ _TRACE_KEYS = (
 _PYTORCH_KEYS = {"schemaVersion", "deviceProperties", "distributedInfo"}
 _WORK = {"kernel": "kernel", "gpu_memcpy": "copy", "memcpy": "copy", "gpu_memset": "memset", "memset": "memset"}
 _ANNOTATION = re.compile(r"ProfilerStep#|enumerate\(DataLoader\)|Optimizer\.|## ")
-_TOGETHER = 1024  # events of one category
+_TOGETHER = 1024  # events that are stored at once
 _OTHERS = {"gpu_user_annotation", "python_function"}  # categories of PyTorch that are not read
 _COUNTERS = "cuda_profiler_range"
 _SIDES = re.compile(r"\((\w+) -> (\w+)\)")
@@ -77,7 +79,6 @@ def read_timeline(file: BinaryIO, name: str) -> Timeline:
     trace = _Trace()
     try:
         document = _read(JSONText(file, encoding), trace, name)
-        trace.finish()
     except JSONDamage as error:
         damage = "truncated" if error.truncated else "not valid JSON"
         raise ProfileError(f"{name}: the trace is {damage} ({error}); export it again") from None
@@ -134,10 +135,11 @@ def _read(text: JSONText, trace: _Trace, name: str) -> Event:
 
 
 def _add(text: JSONText, trace: _Trace, no_list: ProfileError) -> None:
-    for event in text.items():
-        if not isinstance(event, dict):
+    events = text.items()
+    while batch := list(islice(events, _TOGETHER)):
+        if not all(isinstance(event, dict) for event in batch):
             raise no_list
-        trace.add(event)
+        trace.add(batch)
 
 
 @lru_cache(maxsize=1 << 16)
@@ -165,75 +167,75 @@ class _Trace:
             timeline.TableBuilder(each) for each in (timeline.WORK, timeline.CALLS, timeline.OPERATORS, timeline.RANGES)
         )
         self._latest = timeline.LATEST
-        self._waiting: dict[str, list[Event]] = defaultdict(list)  # by category
         self.events = self.phases = self.unusable = 0
         self.begin: int | None = None
         self.is_pytorch = self._has_counters = self._is_amd = False
         self._keys: set[str] = set()  # of arguments, until an event of PyTorch is found
 
-    def add(self, event: Event) -> None:
-        """Add an event. Events of one category are stored together: column by column is faster than row by row."""
-        self.events += 1
-        phase = event.get("ph")
-        self.phases += phase is not None
-        if phase == "X":
-            waiting = self._waiting[fields.category(event)]
-            waiting.append(event)
-            if len(waiting) == _TOGETHER:
-                self._store(fields.category(event), waiting)
+    def add(self, events: list[Event]) -> None:
+        """Add events; those of one category together, because column by column is faster than row by row."""
+        phases = [event.get("ph") for event in events]
+        self.events += len(events)
+        self.phases += len(events) - phases.count(None)
+        by_category: dict[str, list[Event]] = defaultdict(list)
+        for event, phase in zip(events, phases, strict=True):
+            if phase == "X":
+                by_category[fields.category(event)].append(event)
+        for category, selected in by_category.items():
+            self._store(category, selected)
 
-    def _store(self, category: str, waiting: list[Event]) -> None:
-        """Store the waiting events of a category, and empty the list.
+    def _store(self, category: str, events: list[Event]) -> None:
+        """Store events of a category.
 
         Those without a name, a time or (unless GPU work) a valid duration are counted as unusable.
         """
-        events, waiting[:] = waiting[:], []
-        starts = [fields.nanoseconds(event.get("ts")) for event in events]
+        starts = fields.nanoseconds(events, "ts")
         self.begin = min((start for start in (self.begin, *starts) if start is not None), default=None)
         table = _table(category)
         if table is None:
             self._note_others(category, events)
             return
         self.is_pytorch = True
-        lengths = [fields.nanoseconds(event.get("dur")) for event in events]
-        untimed: list[int | None] = [None] * len(events)
-        if table == "work":
-            untimed = [1 if length is None or length < 0 else None for length in lengths]
-            lengths = [length if no is None else 0 for length, no in zip(lengths, untimed, strict=True)]
-        rows = [
-            (event, _label(name), start, start + length, no)
-            for event, start, length, no in zip(events, starts, lengths, untimed, strict=True)
-            if isinstance(name := event.get("name"), str) and name and start is not None and length is not None
-            and -self._latest < start <= start + length < self._latest
-        ]  # fmt: skip
-        self.unusable += len(events) - len(rows)
-        if not rows:
-            return
-        columns: dict[str, Any]
-        events, *columns_of_all = zip(*rows, strict=True)  # type: ignore[assignment]
-        columns = dict(zip(("name", "start", "end", "untimed"), columns_of_all, strict=True))
+        lengths, names = fields.nanoseconds(events, "dur"), [event.get("name") for event in events]
+        columns: dict[str, Sequence[Any]] = {}
+        if not self._usable(names, starts, lengths):
+            untimed: list[Any] = [None] * len(events)
+            if table == "work":
+                untimed = [1 if length is None or length < 0 else None for length in lengths]
+                lengths = [length if no is None else 0 for length, no in zip(lengths, untimed, strict=True)]
+            usable = [
+                self._usable([name], [start], [length])
+                for name, start, length in zip(names, starts, lengths, strict=True)
+            ]
+            self.unusable += usable.count(False)
+            events, names, starts, lengths, untimed = (
+                [*compress(values, usable)] for values in (events, names, starts, lengths, untimed)
+            )
+            columns["untimed"] = untimed
+        columns |= {"name": [*map(_label, names)], "start": starts, "end": [*map(operator.add, starts, lengths)]}
         args = [fields.args_of(event) for event in events]
         if table == "work":
-            self.work.extend(len(rows), **columns, **_work_columns(_WORK[category], columns["name"], events, args))
+            self.work.extend(len(events), **columns, **_work_columns(_WORK[category], columns["name"], events, args))
             return
-        del columns["untimed"]
-        for column, key in (("process", "pid"), ("thread", "tid")):
-            columns[column] = [_plain(event.get(key)) for event in events]
+        columns.pop("untimed", None)
+        columns |= {"process": fields.plain(events, "pid"), "thread": fields.plain(events, "tid")}
         if table == "calls":
-            self._is_amd |= any(name.startswith("hip") for name in columns["name"])
-            self.calls.extend(len(rows), **columns, correlation=_integers(args, "correlation"))
+            self._is_amd |= any(name.startswith("hip") for name in {*columns["name"]})
+            self.calls.extend(len(events), **columns, correlation=fields.integers(args, "correlation"))
             return
         if table == "operators":
-            numbers, inputs = _integers(args, "External id", "external id"), [*map(fields.inputs_text, events)]
-            self.operators.extend(len(rows), **columns, number=numbers, inputs=inputs)
-        for i, name in enumerate(columns["name"]):
-            if table == "ranges" or (category == "operator" and _ANNOTATION.match(name)):
-                self.ranges.add(**{column: values[i] for column, values in columns.items()})
+            numbers = fields.integers(args, "External id", "external id")
+            self.operators.extend(len(events), **columns, number=numbers, inputs=fields.inputs_texts(args))
+        if table == "operators" and category != "operator":
+            return  # PyTorch 1.8 wrote annotations as operators
+        rows = [i for i, name in enumerate(columns["name"]) if table == "ranges" or _ANNOTATION.match(name)]
+        self.ranges.extend(len(rows), **{column: [values[i] for i in rows] for column, values in columns.items()})
 
-    def finish(self) -> None:
-        """Store the events that still wait."""
-        for category, waiting in self._waiting.items():
-            self._store(category, waiting)
+    def _usable(self, names: Sequence[Any], starts: Sequence[Any], lengths: Sequence[Any]) -> bool:
+        """Whether all of these events have a name, a time, and a duration that ends before the latest time."""
+        if {*map(type, names)} != {str} or not all(names) or None in starts or None in lengths or min(lengths) < 0:
+            return False
+        return bool(-self._latest < min(starts) and max(map(operator.add, starts, lengths)) < self._latest)
 
     def _note_others(self, category: str, events: list[Event]) -> None:
         """Whether events that are not read are of PyTorch, or which other tool wrote them."""
@@ -284,49 +286,34 @@ def _evidence(listed: object, ran: set[str], is_amd: bool) -> tuple[Evidence, ..
     return tuple(dict.fromkeys(fields.attributes(device, is_amd) for device in used or devices))
 
 
-def _plain(value: object) -> int | str:
-    """A process or thread: texts and numbers as they are, because dicts distinguish them by value."""
-    return value if type(value) is int or type(value) is str else str(value)
-
-
-def _integers(args: Iterable[Event], key: str, otherwise: str = "") -> list[int | None]:
-    return [fields.integer(each.get(key, each.get(otherwise))) for each in args]
-
-
-def _sizes(args: Iterable[Event], key: str) -> list[str | None]:
-    """Grids or blocks as text, such as `64,2,1`."""
-    texts: list[str | None] = []
-    for each in args:
-        value = each.get(key)
-        sizes = [fields.integer(size) for size in value] if isinstance(value, list) and len(value) == 3 else [None]
-        texts.append(None if None in sizes else "{},{},{}".format(*sizes))
-    return texts
-
-
 def _work_columns(
     kind: str, names: Sequence[str], events: Sequence[Event], args: Sequence[Event]
 ) -> dict[str, Sequence[Any]]:
     columns: dict[str, Sequence[Any]] = {
         "kind": [kind] * len(names),
-        "device": [*map(fields.device_of, events)],
-        "stream": [
-            fields.label(each.get("stream", event.get("tid") if event.get("cat") else None))
-            for event, each in zip(events, args, strict=True)
-        ],
-        "correlation": _integers(args, "correlation"),
-        "bytes": _integers(args, "bytes"),
+        "device": fields.labels([fields.device_of(event, each) for event, each in zip(events, args, strict=True)]),
+        "stream": fields.labels(
+            [
+                each["stream"] if "stream" in each else event.get("tid") if event.get("cat") else None
+                for event, each in zip(events, args, strict=True)
+            ]
+        ),
+        "correlation": fields.integers(args, "correlation"),
+        "bytes": fields.integers(args, "bytes"),
     }
     if kind == "copy":
         return columns | {"direction": [*map(copy_direction, names)], "memory": [*map(_memory, names)]}
     if kind == "memset":
         return columns | {"memory": ["device" if "(Device)" in name else None for name in names]}
     columns |= {
-        "operator": _integers(args, "External id", "external id"),
-        "grid": _sizes(args, "grid"),
-        "block": _sizes(args, "block"),
-        "registers": _integers(args, "registers per thread"),
-        "occupancy": [fields.decimal(each.get("est. achieved occupancy %")) for each in args],
+        "operator": fields.integers(args, "External id", "external id"),
+        "grid": fields.sizes(args, "grid"),
+        "block": fields.sizes(args, "block"),
+        "registers": fields.integers(args, "registers per thread"),
+        "occupancy": fields.numbers(args, "est. achieved occupancy %"),
     }
+    if not any("Collective name" in each for each in args):
+        return columns
     collectives = [_collective_cells(each) if each.get("Collective name") else {} for each in args]
     keys = {key for each in collectives for key in each}
     return columns | {key: [each.get(key) for each in collectives] for key in keys}

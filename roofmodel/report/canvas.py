@@ -67,7 +67,7 @@ def picture(
         for place, line in enumerate(lines):
             y = 0.095 if len(lines) == 1 else 0.082 + 0.025 * place
             figure.text(0.02, 1 - y / height_factor, line, color="0.35", fontsize=size)
-        figure.text(0.02, 0.015 / height_factor, foot, color="0.35", fontsize=min(8, 1450 / len(foot)))
+        figure.text(0.02, 0.015 / height_factor, foot, color="0.35", fontsize=min(8, 1450 / max(len(foot), 1)))
         metadata = {"Date": None} if form == "svg" else {"CreationDate": None} if form == "pdf" else {}
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Glyph .* missing")  # a name with characters that the font lacks
@@ -206,12 +206,14 @@ class BandwidthCeiling(NamedTuple):
 
 
 def draw_ceilings(
-    axes: Axes, device: Device, top: Pipe, others: Iterable[Pipe], style: DeviceStyle = DEVICE_STYLES[0], rank: int = 0
-) -> BandwidthCeiling:
+    axes: Axes, device: Device, top: Pipe, others: Iterable[Pipe], style: DeviceStyle = DEVICE_STYLES[0], rank: int = 0,
+    answers: bool = True,
+) -> BandwidthCeiling:  # fmt: skip
     """Draw the ceilings of DRAM and of the highest pipe up to and from their ridge point; lower pipes as thinner lines.
 
     For several devices on the same axes, `rank` moves the labels apart: that of the ridge point and that of the
-    bandwidth, which is below its line for rank -1, the lowest bandwidth.
+    bandwidth, which is below its line for rank -1, the lowest bandwidth. Without `answers`, the ridge point has no
+    label.
     """
     ridge = top.peak / device.bandwidth
     right = axes.get_xlim()[1]
@@ -223,6 +225,8 @@ def draw_ceilings(
         start = pipe.peak / device.bandwidth
         axes.plot([start, right], [pipe.peak] * 2, color=style.color, alpha=0.5, lw=1, ls=thin, zorder=1)
     axes.axvline(ridge, 0, 1, color=style.color, alpha=0.5, lw=0.8, ls=":", zorder=1)
+    if not answers:
+        return slope
     label = f"ridge point {units.significant(ridge)} FLOP/B"
     x, side = (ridge / 1.06, "right") if ridge > right / 8 else (ridge * 1.06, "left")
     places: dict[str, Any] = {
@@ -252,19 +256,42 @@ def _draw(axes: Axes, slope: BandwidthCeiling) -> None:
     axes.plot(ends, heights, color=slope.color, lw=slope.width, ls=slope.dashes, zorder=2)
 
 
+REGIONS = {
+    "impossible": "#F3D9D9",
+    "memory-bound": "#DCEBF7",
+    "compute-bound": "#E1F2DE",
+    "below 50 %": "#F4F0DC",
+}
+"""The regions of a roofline (Williams et al. 2009) with their colors. Two are impossible: by bandwidth and by peak."""
+
+
+def draw_regions(axes: Axes, device: Device, top: Pipe) -> list[Artist]:
+    """Shade the regions above and below the ceilings of DRAM and of the highest pipe. Returns the entries of a key."""
+    (left, right), (bottom, above) = axes.get_xlim(), axes.get_ylim()
+    ridge = top.peak / device.bandwidth
+    impossible, memory, compute, low = REGIONS.values()
+    for ends, color in (((left, ridge), memory), ((ridge, right), compute)):
+        ceiling = [min(top.peak, x * device.bandwidth) for x in ends]
+        half = [height / 2 for height in ceiling]
+        for shade, lower, upper in ((impossible, ceiling, above), (color, half, ceiling), (low, bottom, half)):
+            axes.fill_between(ends, lower, upper, color=shade, lw=0, zorder=0)
+    return [bar_key(name, color) for name, color in REGIONS.items()]
+
+
 def draw_ceiling_names(
-    axes: Axes, slopes: Iterable[BandwidthCeiling], pipes: Iterable[tuple[Pipe, DeviceStyle]]
+    axes: Axes, slopes: Iterable[BandwidthCeiling], pipes: Iterable[tuple[Pipe, DeviceStyle]], answers: bool = True
 ) -> None:
     """Write the ceilings' names where they cover the fewest marks, so call this after drawing the marks.
 
     Bandwidth names follow their lines; pipe names are above their lines at the right edge. No two names overlap.
+    Without `answers`, the names have no values.
     """
     dpi = axes.figure.dpi
     for slope in slopes:
-        _draw_name_along_line(axes, slope, dpi)
+        _draw_name_along_line(axes, slope, dpi, answers)
     point, right, free = dpi / 72, axes.get_xlim()[1], -math.inf
     for pipe, style in sorted(pipes, key=lambda item: item[0].peak):
-        label = f"{pipe.name}  {units.si(pipe.peak, 'FLOP/s', 4)}"
+        label = f"{pipe.name}  {units.si(pipe.peak, 'FLOP/s', 4)}" if answers else pipe.name
         text = axes.text(right, pipe.peak, label, ha="right", va="bottom", color=style.color, fontsize=8.5, zorder=4)
         lowest = max(axes.transData.transform((right, pipe.peak))[1] + point * 4, free)
         heights = axes.transData.inverted().transform([(0, lowest + point * up) for up in range(0, 18, 3)])[:, 1]
@@ -272,14 +299,14 @@ def draw_ceiling_names(
         free = axes.transData.transform(text.get_position())[1] + point * 10
 
 
-def _draw_name_along_line(axes: Axes, slope: BandwidthCeiling, dpi: float) -> None:
+def _draw_name_along_line(axes: Axes, slope: BandwidthCeiling, dpi: float, answers: bool) -> None:
     """Write the name of a bandwidth ceiling along its line, near the lower third, for further devices higher up."""
     left, above = axes.get_xlim()[0], slope.rank >= 0
     low, high = axes.transData.transform([(x, x * slope.bandwidth) for x in (left, slope.ridge)])
     text = axes.text(
         left,
         left * slope.bandwidth,
-        f"{slope.name}  {units.si(slope.bandwidth, 'B/s', 4)}",
+        f"{slope.name}  {units.si(slope.bandwidth, 'B/s', 4)}" if answers else slope.name,
         rotation=math.degrees(math.atan2(high[1] - low[1], high[0] - low[0])),
         rotation_mode="anchor",
         va="bottom" if above else "top",

@@ -17,7 +17,7 @@ from roofmodel.report.checks import FAILED, checking
 from roofmodel.report.printing import check_format, check_outputs, present, print_line
 
 DOCUMENT_FORMATS = ("table", "json", "markdown", "latex")
-DOCUMENT_FILES = ".md .tex .json"
+DOCUMENT_FILES = ".md .tex .pdf .json"
 NOTES = "Print all notes, not only the three most important ones."
 
 

@@ -40,13 +40,15 @@ class Derivation(TextResult, FileResult):
 
     @classmethod
     def suffixes(cls) -> Sequence[str]:
-        return ("md", "tex", "json")
+        from roofmodel.report.document import SUFFIXES
+
+        return SUFFIXES
 
     def _texts(self) -> Mapping[str, Callable[[], str]]:
         return {form: partial(self.document.render, form) for form in ("json", "markdown", "latex")}
 
     def save(self, path: PathLike) -> Path:
-        """Write md, tex or json, by the suffix."""
+        """Write md, tex, json or pdf (with the user's pdflatex), by the suffix."""
         return self.document.save(arguments.path("path", path))
 
     def __rich__(self) -> Any:

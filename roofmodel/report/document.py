@@ -71,6 +71,11 @@ class TextTable(NamedTuple):
 Block = Heading | Paragraph | Code | Equations | TextTable
 
 
+FORMS = {"md": "markdown", "tex": "latex", "json": "json"}
+"""The format of a text by the suffix of its file."""
+SUFFIXES = (*FORMS, "pdf")
+
+
 class Document(NamedTuple):
     """The output of a command: blocks to render, data for JSON, and notes for stderr."""
 
@@ -89,10 +94,15 @@ class Document(NamedTuple):
         return markdown(self.blocks) if form == "markdown" else latex(self.blocks)
 
     def save(self, path: str) -> Path:
-        """Write the document to a .md, .tex or .json file; return its path. Raises OutputError."""
-        forms = {"md": "markdown", "tex": "latex", "json": "json"}
-        texts = {suffix: partial(self.render, form) for suffix, form in forms.items()}
-        return output_files.write(path, None, texts)
+        """Write the document to a .md, .tex, .json or .pdf file; return its path. Raises OutputError."""
+        texts = {suffix: partial(self.render, form) for suffix, form in FORMS.items()}
+        target = output_files.check(path, SUFFIXES)
+        if output_files.form(target, SUFFIXES) != "pdf":
+            return output_files.write(path, None, texts)
+        from roofmodel.report.pdf import write_pdf
+
+        output_files.replace(target, lambda file: write_pdf(self.render("latex"), file))
+        return target
 
 
 def text_form(text: str, unit: str = "") -> Form:

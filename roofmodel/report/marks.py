@@ -25,6 +25,13 @@ HATCHES = {
 """The hatch of each color's bars, as matplotlib names it."""
 SERIES = (BLUE, ORANGE, GREEN, PURPLE, RED, SKY, GRAY)
 """The colors of the curves and groups of a picture, in order."""
+CEILING_COLORS = {
+    "compute": ORANGE,
+    "memory": BLUE,
+    "communication": GREEN,
+    "overhead": GRAY,
+}
+"""The color of each bound."""
 
 MAX_LETTERS = 8
 """Lettered places of a roofline. Marks without a letter are smaller."""

@@ -23,6 +23,7 @@ from roofmodel.devices.device import Device
 from roofmodel.profiles.kernel import Flops, Kernel, Traffic
 from roofmodel.roofline.categories import base_name, category, lecture_category
 from roofmodel.steps.estimate import Estimate
+from roofmodel.steps.placed import Placed
 
 
 class KernelGroup(NamedTuple):
@@ -234,31 +235,35 @@ def _operator_category(operator: Operator) -> str:
     return operator.group
 
 
-def predicted_points(estimate: Estimate) -> list[Point]:
-    """The operators of an estimate as points at their bounds; all occurrences of an operator are one point.
+def predicted_point(placed: Placed, device: Device, dtype: str) -> Point:
+    """All occurrences of an operator as one point at its bound.
 
-    A point is on the ceiling of the pipe that limits it. If matrix and vector FLOPs together would put it above, as in
-    fused attention, it has only that pipe's FLOPs: the bound assumes that the other pipe works at the same time.
+    It is on the ceiling of the pipe that limits it. If matrix and vector FLOPs together would put it above, as in fused
+    attention, it has only that pipe's FLOPs: the bound assumes that the other pipe works at the same time.
     """
-    device, dtype = estimate.device, estimate.workload.dtype
     matmul, vector = device.matmul_pipe(dtype), device.vector_pipe(dtype)
+    flops = {matmul.name: placed.cost.matmul_flops}
+    if vector:
+        flops[vector.name] = flops.get(vector.name, 0) + placed.cost.vector_flops
+    slowest = max(flops, key=lambda pipe: flops[pipe] / device.pipes[pipe].peak)
+    if sum(flops.values()) > device.pipes[slowest].peak * placed.seconds:
+        flops = {slowest: flops[slowest]}
+    return _point("dram", flops, placed.cost.bytes, placed.seconds, device)._replace(
+        bound=placed.placement.bound, invocations=placed.operator.count, predicted=True
+    )
+
+
+def predicted_points(estimate: Estimate) -> list[Point]:
+    """The operators of an estimate as points at their bounds; all occurrences of an operator are one point."""
+    device, dtype = estimate.device, estimate.workload.dtype
     operator_points = []
     for phase in estimate.phases:
         for placed in phase.placed:
-            flops = {matmul.name: placed.cost.matmul_flops}
-            if vector:
-                flops[vector.name] = flops.get(vector.name, 0) + placed.cost.vector_flops
-            slowest = max(flops, key=lambda pipe: flops[pipe] / device.pipes[pipe].peak)
-            if sum(flops.values()) > device.pipes[slowest].peak * placed.seconds:
-                flops = {slowest: flops[slowest]}
             operator_points.append(
-                _point("dram", flops, placed.cost.bytes, placed.seconds, device)._replace(
+                predicted_point(placed, device, dtype)._replace(
                     name=f"{placed.operator.stage or phase.step.phase}: {placed.operator.name}",
                     category=_operator_category(placed.operator),
-                    bound=placed.placement.bound,
                     share=placed.seconds / phase.bound_seconds,
-                    invocations=placed.operator.count,
-                    predicted=True,
                 )
             )
     return operator_points

@@ -91,7 +91,10 @@ def _tail(launch: Launch, terms: Terms) -> Removed:
     share = max(waves / math.ceil(waves - 1e-9), _residency(launch) or 0)
     if share >= 1:
         return None
-    return terms._replace(waiting=terms.waiting * share), f"{_blocks(launch)}: {waves:.2f} waves"
+    at_once = round((launch.blocks or 0) / waves)
+    last = (launch.blocks or 0) - at_once * (math.ceil(waves - 1e-9) - 1)
+    text = f"{_blocks(launch)}, {at_once} at once: {math.ceil(waves - 1e-9)} waves, the last one of {last}"
+    return terms._replace(waiting=terms.waiting * share), text
 
 
 def _residency(launch: Launch) -> float | None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, get_args
 
-from roofmodel.counting.number_formats import COMPUTE_FORMATS, FORMATS, number_format
+from roofmodel.counting.number_formats import FORMATS, number_format
 from roofmodel.counting.quantized_modules import group_formats, unconverted
 from roofmodel.counting.workload import NO_IMAGE, Parallel, Workload
 from roofmodel.devices.device import Device
@@ -14,8 +14,8 @@ from roofmodel.models.attention import Attention, LatentAttention
 from roofmodel.models.embeddings import Patches
 from roofmodel.models.layers import Part
 from roofmodel.numbers.algebra import Number, maximum, minimum
-from roofmodel.options.values import Phase, check_one_of, check_whole_number
-from roofmodel.options.workload import DEFAULTS, MAX_VALUE, REMOVED, Options, removed, valid
+from roofmodel.options.values import Phase
+from roofmodel.options.workload import DEFAULTS, REMOVED, Options, removed, valid
 from roofmodel.steps.parallelism import data_parallel, has_experts, parallel
 from roofmodel.steps.routing import check_routing, read_routing
 
@@ -433,9 +433,3 @@ def tokens_of(arch: Architecture, pixels: tuple[Number, Number]) -> Number:
             Option("image"),
         )
     return arch.stack.embedding.tokens(pixels)
-
-
-def check_kernel(size: object, dtype: str) -> None:
-    """Raises WorkloadError for an invalid size or format of a textbook kernel."""
-    check_whole_number("n", size, 1, MAX_VALUE)
-    check_one_of("dtype", dtype, COMPUTE_FORMATS)

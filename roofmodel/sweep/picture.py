@@ -272,13 +272,6 @@ def _legend(
 
 # --- Limiting ceilings ------------------------------------------------------------------------------
 
-CEILING_COLORS = {
-    "compute": marks.ORANGE,
-    "memory": marks.BLUE,
-    "communication": marks.GREEN,
-    "overhead": marks.GRAY,
-}
-
 
 def _bounds(figure: Figure, table: pandas.DataFrame, lengths: list[str]) -> None:
     names = _varying(table, ("phase", "model", *CONFIGURATION))
@@ -298,9 +291,9 @@ def _bounds(figure: Figure, table: pandas.DataFrame, lengths: list[str]) -> None
         signs.add(_heat(axes, group, across))
         fixed = [f"{other} {_short_text(group[other].iloc[0])}" for other in others]
         axes.set_title(" ".join([_series_name(names, key), *fixed]), fontsize=9, loc="left")
-    ceilings = [name for name in CEILING_COLORS if table["bound"].eq(name).any()]
+    ceilings = [name for name in marks.CEILING_COLORS if table["bound"].eq(name).any()]
     figure.legend(
-        handles=[canvas.bar_key(BOUND_NAMES.get(name, name), CEILING_COLORS[name]) for name in ceilings],
+        handles=[canvas.bar_key(BOUND_NAMES.get(name, name), marks.CEILING_COLORS[name]) for name in ceilings],
         loc="upper right", bbox_to_anchor=(0.985, 0.975), ncols=4, frameon=False, fontsize=9,
     )  # fmt: skip
     if len(all_groups) > MAX_PANELS:
@@ -329,7 +322,7 @@ def _heat(axes: Axes, group: pandas.DataFrame, across: str) -> str:
     sent, idle = (group[f"{name}_seconds"] / group["bound_seconds"] for name in ("communication", "bubble"))
     shares = {"memory": group["memory_share"], "communication": sent, "overhead": 1 + 0 * sent}
     shares["compute"] = 1 - group["memory_share"] - sent - idle
-    for ceiling, color in CEILING_COLORS.items():
+    for ceiling, color in marks.CEILING_COLORS.items():
         here = (group["bound"] == ceiling).to_numpy()
         opacity = (0.25 + 0.75 * np.clip(2 * shares[ceiling].to_numpy(float) - 1, 0, 1))[here, None]
         image[row[here], column[here]] = 1 - opacity * (1 - np.array(to_rgb(color)))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,9 @@ from roofmodel.profiles.timelines import enclosing
 from roofmodel.profiles.torch_fields import parse_inputs
 from roofmodel.roofline.counted_kernels import Operators, count_kernels, flops_by_pipe
 from roofmodel.trace.ranks import Rank
+
+if TYPE_CHECKING:
+    import pandas
 
 Floats = NDArray[np.float64]
 
@@ -104,10 +107,12 @@ def rank_work(rank: Rank, device: Device | None) -> RankWork | None:
     if not rank.timeline.operators["inputs"].notna().any():
         return None
     indices = np.flatnonzero(rank.is_kernel)
-    launched_by, operators = _operators(rank, indices)
+    kernels = enclosing.with_captured_launches(rank.work.iloc[indices], rank.timeline.calls)
+    launched_by, operators = _operators(kernels, rank.timeline.operators)
     seconds = (rank.ends - rank.starts) / 1e9
     names = rank.work["name"].astype(object).to_numpy()[indices].tolist()
-    graphs = frozenset(np.flatnonzero(rank.in_graph[indices]).tolist())
+    captured = kernels["launch_call"].to_numpy(object) != rank.work["launch_call"].iloc[indices].to_numpy(object)
+    graphs = frozenset(np.flatnonzero(rank.in_graph[indices] & ~captured).tolist())
     counts = count_kernels(names, seconds[indices].tolist(), launched_by, operators, graphs)
     flops, size, compute, known, explained, fp32 = (np.zeros(len(rank.work)) for _ in range(6))
     unknown: dict[str, tuple[int, float]] = {}
@@ -159,10 +164,9 @@ def run_roofline(works: Sequence[RankWork | None], kernel_seconds: float) -> Run
     return RunRoofline(kernel_seconds, achieved, dict(ordered))
 
 
-def _operators(rank: Rank, indices: NDArray[np.int64]) -> tuple[list[int], Operators]:
+def _operators(kernels: pandas.DataFrame, events: pandas.DataFrame) -> tuple[list[int], Operators]:
     """The innermost operator of each kernel's launch, as an index into the operators that launch some, with callers."""
-    events = rank.timeline.operators
-    innermost, outer = enclosing.calls(rank.work.iloc[indices], events)
+    innermost, outer = enclosing.calls(kernels, events)
     callers: dict[int, int] = {}
     for event in np.unique(innermost[innermost >= 0]).tolist():
         while event >= 0 and event not in callers:

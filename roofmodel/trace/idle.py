@@ -20,10 +20,12 @@ thread of the next launched activity did `cpu_work` outside its calls.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from roofmodel.profiles.timelines.enclosing import rows_by_value
 from roofmodel.profiles.timelines.timeline import UNKNOWN, Timeline
 from roofmodel.trace import intervals
 from roofmodel.trace.intervals import Intervals
@@ -83,7 +85,8 @@ def _gaps_by_cause(rank: Rank, gaps: Intervals) -> dict[str, Intervals]:
     first = np.searchsorted(rank.starts, gaps[:, 1], side="left")  # the activity that ends each gap
     launches = rank.work["launch_start"].to_numpy().copy()
     returned = rank.work["launch_end"].to_numpy().copy()
-    threads = rank.work["launch_thread"].astype(object).to_numpy().copy()
+    categories = rank.work["launch_thread"].cat.categories
+    threads = rank.work["launch_thread"].cat.codes.to_numpy().copy()
     moved = rank.work["direction"].isin(MIGRATIONS).to_numpy() & (launches == UNKNOWN)
     _launch_migrations(rank, moved, launches, returned, threads)
     moved, launches, returned, threads = moved[first], launches[first], returned[first], threads[first]
@@ -94,28 +97,28 @@ def _gaps_by_cause(rank: Rank, gaps: Intervals) -> dict[str, Intervals]:
     parts_by_cause["unknown"].append(gaps[~known])
     parts_by_cause["queued"] += [gaps[known & ~late], intervals.union(delayed[late], gaps[late, 1])]
     delays = np.stack([gaps[:, 0], delayed], axis=1)
-    parts_by_cause["launch"].append(delays[late & ~_is_text(threads)])
-    for thread in sorted({each for each in threads[late] if isinstance(each, str)}):
-        of_thread = late & (threads == thread)
-        gaps_of_thread = delays[of_thread]
-        before_launch = np.stack([gaps_of_thread[:, 0], np.minimum(launches[of_thread], gaps_of_thread[:, 1])], axis=1)
+    parts_by_cause["launch"].append(delays[late & (threads < 0)])
+    rows_by_thread = rows_by_value(np.where(late, threads, -1))
+    rows_by_thread.pop(-1, None)
+    for code, rows in rows_by_thread.items():
+        thread, gaps_of_thread = str(categories[code]), delays[rows]
+        before_launch = np.stack([gaps_of_thread[:, 0], np.minimum(launches[rows], gaps_of_thread[:, 1])], axis=1)
         explained = intervals.NONE
         for cause, pattern in (("input", LOADER), ("other_rank", _OTHER_RANK), ("allocation", _ALLOCATES)):
             in_cause = intervals.intersect(thread_time(rank, thread, pattern), before_launch)
             parts_by_cause[cause].append(intervals.subtract(in_cause, explained))
             explained = intervals.join(explained, in_cause)
-        calls = _of_thread(rank.timeline.calls, thread)
+        calls = _time_of(rank, _call_time, thread)
         synchronizing = thread_time(rank, thread, SYNCHRONIZES)
-        for cause, times in (("synchronization", synchronizing), ("allocation", _long_calls(calls))):
+        for cause, times in (("synchronization", synchronizing), ("allocation", _time_of(rank, _long_calls, thread))):
             in_cause = intervals.subtract(intervals.intersect(times, gaps_of_thread), explained)
             parts_by_cause[cause].append(in_cause)
             explained = intervals.join(explained, in_cause)
-        outside = intervals.subtract(before_launch, explained)
-        outside = intervals.subtract(outside, intervals.union(calls["start"], calls["end"]))
+        outside = intervals.subtract(intervals.subtract(before_launch, explained), calls)
         outside_of_gap = intervals.covered(outside, gaps_of_thread[:, 0], gaps_of_thread[:, 1])
         work = intervals.join(
-            intervals.intersect(outside, gaps_of_thread[(outside_of_gap > MIN_CPU_WORK) | moved[of_thread]]),
-            intervals.intersect(outside, _union(_without_calls(_named(rank, thread), calls))),
+            intervals.intersect(outside, gaps_of_thread[(outside_of_gap > MIN_CPU_WORK) | moved[rows]]),
+            intervals.intersect(outside, _time_of(rank, _work_without_calls, thread)),
         )
         parts_by_cause["cpu_work"].append(work)
         explained = intervals.join(explained, work)
@@ -128,15 +131,30 @@ def _gaps_by_cause(rank: Rank, gaps: Intervals) -> dict[str, Intervals]:
 
 def thread_time(rank: Rank, thread: str, pattern: re.Pattern[str]) -> Intervals:
     """The time that a thread spends in CUDA calls, operators and ranges whose names match."""
-    return rank.timeline.once(_time_by_thread, pattern).get(thread, intervals.NONE)
+    return _time_of(rank, _matching_time, thread, pattern)
 
 
-def _time_by_thread(timeline: Timeline, pattern: re.Pattern[str]) -> dict[str, Intervals]:
+def _time_of(rank: Rank, find: Callable[..., dict[str, Intervals]], thread: str, *options: Hashable) -> Intervals:
+    return rank.timeline.once(find, *options).get(thread, intervals.NONE)
+
+
+def _matching_time(timeline: Timeline, pattern: re.Pattern[str]) -> dict[str, Intervals]:
+    tables = [named(events, pattern) for events in (timeline.calls, timeline.operators, timeline.ranges)]
+    return _time_by_thread(*tables)
+
+
+def _time_by_thread(*tables: pandas.DataFrame) -> dict[str, Intervals]:
+    """The time in the events of each thread."""
     times: dict[str, list[Intervals]] = {}
-    for events in (timeline.calls, timeline.operators, timeline.ranges):
-        for thread, matching in named(events, pattern).groupby("thread", observed=True):
-            times.setdefault(str(thread), []).append(intervals.union(matching["start"], matching["end"]))
+    for events in tables:
+        starts, ends = events["start"].to_numpy(), events["end"].to_numpy()
+        for thread, rows in events.groupby("thread", observed=True).indices.items():
+            times.setdefault(str(thread), []).append(intervals.union(starts[rows], ends[rows]))
     return {thread: intervals.join(*sets) for thread, sets in times.items()}
+
+
+def _call_time(timeline: Timeline) -> dict[str, Intervals]:
+    return _time_by_thread(timeline.calls)
 
 
 def names_of(rank: Rank, times: Intervals) -> list[tuple[str, float]]:
@@ -146,23 +164,24 @@ def names_of(rank: Rank, times: Intervals) -> list[tuple[str, float]]:
     else than launch, so the outermost of them are listed. If they take less than half of the times, the innermost of
     all that take more than half comes first: the range of a step is around every gap.
     """
-    threads = {each for each in rank.unrestricted.work["launch_thread"].astype(object) if isinstance(each, str)}
+    import pandas
+
+    by_thread = rank.timeline.once(_named_work)
+    tables = [by_thread[thread] for thread in _threads(rank) if thread in by_thread]
+    if not tables:
+        return []
+    events = pandas.concat(tables)
+    events = events[intervals.covered(times, events["start"], events["end"]) > 0]
+    events = events[~events["name"].str.match(_STEP).to_numpy(dtype=bool)]
+    events = events.assign(name=events["name"].str.replace(_NUMBER, "", regex=True))
     half = intervals.length(times) / 2
-    alone: dict[str, Intervals] = {}
-    every: dict[str, Intervals] = {}
-    lengths: dict[str, float] = {}
-    for thread in sorted(threads):
-        events = _named(rank, thread)
-        events = events[intervals.covered(times, events["start"], events["end"]) > 0]
-        events = events[~events["name"].str.match(_STEP).to_numpy(dtype=bool)]
-        events = events.assign(name=events["name"].str.replace(_NUMBER, "", regex=True))
-        without = _without_calls(events, _of_thread(rank.timeline.calls, thread))
-        for by_name, table in ((alone, without), (every, events)):
-            durations = (table["end"] - table["start"]).groupby(table["name"])
-            for name in durations.sum().nlargest(_MAX_NAMES).index:
-                inside = intervals.intersect(_union(table[table["name"] == name]), times)
-                by_name[name] = intervals.join(by_name.get(name, intervals.NONE), inside)
-                lengths[name] = durations.mean()[name]
+    durations = (events["end"] - events["start"]).groupby(events["name"])
+    lengths = durations.mean()
+    alone, every = (
+        {name: intervals.intersect(_union(table[table["name"] == name]), times) for name in names}
+        for table in (events[events["calls"] == 0], events)
+        for names in [_longest(table)]
+    )
     if intervals.length(intervals.join(*alone.values())) > half:
         ordered = sorted(alone, key=lambda name: -intervals.length(alone[name]))
     else:
@@ -186,37 +205,52 @@ def call_of(rank: Rank, times: Intervals) -> str | None:
     return str(seconds.idxmax()) if len(seconds) and 2 * seconds.max() > intervals.length(times) else None
 
 
-def _named(rank: Rank, thread: str) -> pandas.DataFrame:
-    """The operators and ranges of a thread that are long enough to count as work of the CPU."""
+def _threads(rank: Rank) -> list[str]:
+    """The threads that launched work of the rank."""
+    return sorted(map(str, rank.unrestricted.work["launch_thread"].dropna().unique()))
+
+
+def _named_work(timeline: Timeline) -> dict[str, pandas.DataFrame]:
+    """By thread, its operators and ranges that are long enough to count as work of the CPU, with the number of CUDA
+    calls in each.
+    """
     import pandas
 
-    tables = [_of_thread(table, thread) for table in (rank.timeline.ranges, rank.timeline.operators)]
-    columns = ["name", "start", "end"]
-    every = pandas.concat([table[columns].astype({"name": object}) for table in tables], ignore_index=True)
-    return every[every["end"] - every["start"] > MIN_NAMED_WORK]
+    columns = ["name", "start", "end", "thread"]
+    every = pandas.concat([table[columns].astype(object) for table in (timeline.ranges, timeline.operators)])
+    every = every.astype({"start": np.int64, "end": np.int64})
+    every = every[every["end"] - every["start"] > MIN_NAMED_WORK]
+    calls = {thread: np.sort(starts) for thread, starts in timeline.calls.groupby("thread", observed=True)["start"]}
+    tables = {}
+    for thread, events in every.groupby("thread"):
+        first, last = (
+            np.searchsorted(calls.get(thread, []), events[column], side="left") for column in ("start", "end")
+        )
+        tables[str(thread)] = events.assign(calls=last - first)
+    return tables
 
 
-def _of_thread(events: pandas.DataFrame, thread: str) -> pandas.DataFrame:
-    return events[events["thread"] == thread]
+def _work_without_calls(timeline: Timeline) -> dict[str, Intervals]:
+    """The time of each thread in operators and ranges that contain no CUDA call: they do something else than launch."""
+    return {thread: _union(table[table["calls"] == 0]) for thread, table in timeline.once(_named_work).items()}
 
 
-def _without_calls(events: pandas.DataFrame, calls: pandas.DataFrame) -> pandas.DataFrame:
-    """The events that contain no CUDA call."""
-    starts = np.sort(calls["start"].to_numpy())
-    first, last = (np.searchsorted(starts, events[column].to_numpy(), side="left") for column in ("start", "end"))
-    counted = events.assign(calls=last - first)
-    return counted[counted["calls"] == 0]
+def _longest(events: pandas.DataFrame) -> list[str]:
+    """The names that take most time."""
+    durations = (events["end"] - events["start"]).groupby(events["name"]).sum()
+    return list(durations.nlargest(_MAX_NAMES).index)
 
 
 def _union(events: pandas.DataFrame) -> Intervals:
     return intervals.union(events["start"], events["end"])
 
 
-def _long_calls(calls: pandas.DataFrame) -> Intervals:
+def _long_calls(timeline: Timeline) -> dict[str, Intervals]:
     """Calls that neither wait nor copy, and take so long that they initialize something."""
+    calls = timeline.calls
     names = calls["name"].astype(object).str
     quick = names.contains("Memcpy|Memset|Synchronize|Wait|Query", na=True).to_numpy(dtype=bool)
-    return _union(calls[~quick & (calls["end"] - calls["start"] > LONG_CALL).to_numpy()])
+    return _time_by_thread(calls[~quick & (calls["end"] - calls["start"] > LONG_CALL).to_numpy()])
 
 
 def _launch_migrations(
@@ -245,10 +279,6 @@ def named(events: pandas.DataFrame, pattern: re.Pattern[str]) -> pandas.DataFram
     return events[names.codes.isin(codes)]
 
 
-def _is_text(values: np.ndarray) -> np.ndarray:
-    return np.array([isinstance(value, str) for value in values], dtype=bool)
-
-
 def _contains(intervals_: Intervals, times: np.ndarray) -> np.ndarray:
     """Whether each time lies inside one of the intervals, ends included."""
     index = np.searchsorted(intervals_[:, 0], times, side="right") - 1
@@ -259,8 +289,7 @@ def _contains(intervals_: Intervals, times: np.ndarray) -> np.ndarray:
 
 def loader_time(rank: Rank) -> Intervals:
     """The time in the data loader of the launching thread that spends most there; empty if none does."""
-    threads = {each for each in rank.work["launch_thread"].astype(object) if isinstance(each, str)}
-    in_cause = [thread_time(rank, thread, LOADER) for thread in sorted(threads)]
+    in_cause = [thread_time(rank, thread, LOADER) for thread in _threads(rank)]
     return max(in_cause, key=intervals.length, default=intervals.NONE)
 
 

@@ -1,7 +1,8 @@
 """Sets of time as sorted, disjoint, half-open intervals: arrays of shape (n, 2), integer nanoseconds.
 
 Summed durations of overlapping kernels exceed the time that passed. All shares of wall time are therefore lengths of
-such sets.
+such sets. These are our own because the libraries (portion, intervaltree, pandas' IntervalArray) have no unions and
+gaps of arrays: they take a Python object an interval, and a trace has millions.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ torch = pytest.importorskip("torch", reason="roof count needs torch: pip install
 from roofmodel.count import table as views  # noqa: E402
 from roofmodel.count.count import Count, count  # noqa: E402
 from roofmodel.devices.device import Device  # noqa: E402
+from tests.printing import printed  # noqa: E402
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "mnist_summary.py"
 
@@ -118,7 +120,43 @@ def test_the_summary_of_the_lectures_network_for_mnist_is_reproduced() -> None:
     assert counted.parameters == 21_840
     assert not counted.uncounted
     text = subprocess.run([sys.executable, str(EXAMPLE)], capture_output=True, text=True, check=True).stdout
-    assert "forward/backward pass: 0.06 MB, parameters: 0.08 MB" in text
+    for line in ("forward/backward pass: 0.06 MiB", "parameters: 0.08 MiB", "total: 0.15 MiB"):
+        assert line in text
+
+
+VGG16 = """
+from torch import nn
+def make():
+    layers, width = [], 3
+    for size in (64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0, 512, 512, 512, 0):
+        layers += [nn.Conv2d(width, size, 3, padding=1), nn.ReLU()] if size else [nn.MaxPool2d(2)]
+        width = size or width
+    head = [nn.Linear(512 * 49, 4096), nn.ReLU(), nn.Dropout(), nn.Linear(4096, 4096), nn.ReLU(), nn.Dropout()]
+    return nn.Sequential(nn.Sequential(*layers), nn.Flatten(), nn.Sequential(*head, nn.Linear(4096, 1000)))
+"""
+
+
+def test_the_summary_of_vgg16_is_that_of_torchsummary(tmp_path: Path) -> None:
+    (tmp_path / "vgg16.py").write_text(VGG16)
+    counted = count(f"{tmp_path / 'vgg16.py'}:make", ["1x3x224x224"], "fp32")
+    flatten = next(module for module in counted.modules if module.kind == "Flatten")  # a view in torchvision's class
+    text = printed(views.summary(counted._replace(modules=tuple(m for m in counted.modules if m != flatten))), 100)
+    text = re.sub(" +", " ", text)
+    # the README of sksq96/pytorch-summary
+    for line in (
+        "Conv2d-1 [-1, 64, 224, 224] 1 792", "MaxPool2d-5 [-1, 64, 112, 112] 0", "Linear-32 [-1, 4096] 102 764 544",
+        "parameters: 138 357 544, trainable 138 357 544, others 0",
+        "input: 0.57 MiB", "forward/backward pass: 218.59 MiB", "parameters: 527.79 MiB", "total: 746.96 MiB",
+    ):  # fmt: skip
+        assert line in text
+
+
+def test_sorted_operators_have_the_largest_intensity_first() -> None:
+    counted = count(f"{EXAMPLE}:Net", ["1x1x28x28"])
+    lines = printed(views.table(counted, "intensity"), 120).splitlines()
+    # conv2 has 640 000 FLOPs for 15.5 kB, conv1 288 000 for 13.6 kB, the first linear layer 32 000 for 32.8 kB
+    names = ["convolution conv2", "convolution conv1", "_log_softmax", "addmm fc1"]
+    assert [line[:20].strip() for line in lines[3:7]] == names
 
 
 def test_counts_of_resnet_50_from_torch_equal_those_from_its_config(tmp_path: Path) -> None:

@@ -296,3 +296,20 @@ def test_kernels_on_vectors_and_grids_are_in_fp64_by_default_and_matrices_in_fp1
     assert roofmodel.crossover("saxpy", "a100").to_dict()["dtype"] == "fp64"
     assert roofmodel.crossover("matmul", "a100").to_dict()["dtype"] == "fp16"
     assert roofmodel.explain("stencil7").to_dict()["dtype"] == "fp64"
+
+
+def test_the_picture_shows_each_change_with_its_equation(tmp_path: Path) -> None:
+    report = roofmodel.crossover("matmul", "a100-sxm-40gb", dtype="fp16")
+    text = report.save(tmp_path / "crossover.svg").read_text("utf-8")
+    for shown in ("602", "2n³ / 312 TFLOP/s = 6n² / 1.555 TB/s", "compute", "memory"):
+        assert shown in text
+    assert report.save(tmp_path / "crossover.md").read_text("utf-8").startswith("# matmul")
+
+
+def test_an_fft_is_compute_bound_from_where_its_logarithm_reaches_the_ridge_point() -> None:
+    # 5 n log2(n) / 1.29e12 = 32 n / 1008e9: log2(n) = 32 / 5 x 1.29e12 / 1008e9
+    answer = found("fft", "rtx4090", dtype="fp64")
+    peak = Device.load("rtx4090").vector_pipe("fp64")
+    assert peak is not None
+    assert answer["exact"] == pytest.approx(2 ** (32 / 5 * peak.peak / 1008e9), rel=1e-6)
+    assert answer["equation"] == "5n·log2(n) / 1.29 TFLOP/s = 32n / 1.008 TB/s"

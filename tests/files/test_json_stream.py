@@ -75,3 +75,12 @@ def test_a_value_without_an_end_is_refused_before_the_file_is_in_memory(monkeypa
     stream.read = lambda most=-1: b"x" * most  # type: ignore[method-assign]
     with pytest.raises(JSONDamage, match="a value of more than 2 MiB"):
         document.value()
+
+
+@pytest.mark.parametrize("block", [1, 2, 3, 5, 7, 40, 1 << 20])
+def test_paths_with_single_backslashes_are_read(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As PyTorch on Windows writes them: JSON has no escape `\\U`, and after it `\\n` and `\\t` are parts of paths."""
+    monkeypatch.setattr(json_stream, "BLOCK", block)
+    text = r'["a\nb", "C:\Users\new\train.py", "say \"yes\"", "\\server\share", "\u0041", "\utils", 7]'
+    names = ["a\nb", r"C:\Users\new\train.py", 'say "yes"', r"\server\share", "A", r"\utils", 7]
+    assert read(text) == names

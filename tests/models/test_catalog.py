@@ -294,3 +294,28 @@ def test_a_packaged_model_has_the_shape_of_its_real_config(stem: str) -> None:
     real, packaged = hub.load(str(REAL_CONFIGS / f"{stem}.json")), hub.load(stem.replace("--", "/"))
     for field in ("stack", "head", "tied", "max_tokens"):
         assert getattr(packaged, field) == getattr(real, field)
+
+
+# Parameters in billions as the papers print them (PaLM: table 1; MT-NLG and GLM-130B: in their names).
+PRINTED = {"palm-8b": 8.63, "palm-62b": 62.50, "palm-540b": 540.35, "mt-nlg-530b": 530, "glm-130b": 130}
+
+
+@pytest.mark.parametrize(("name", "billions"), PRINTED.items())
+def test_models_from_the_tables_of_papers_have_their_printed_parameters(name: str, billions: float) -> None:
+    tolerance = 0.01 if name.startswith("palm") else 5  # the last digit that the paper prints
+    assert _counted(name)["parameters"] / 1e9 == pytest.approx(billions, abs=tolerance)
+
+
+def test_a_name_may_state_another_head() -> None:
+    masked, classifier = hub.load("roberta-base"), hub.load("roberta-base@ForSequenceClassification")
+    assert (masked.head.name, classifier.head.name) == ("RobertaForMaskedLM", "RobertaForSequenceClassification")
+    options: dict[str, Any] = {"phase": "train", "batch": 8, "seq": 416, "dtype": "fp32", "attention": "eager"}
+    flops = [
+        roofmodel.estimate(name, "v100", **options).to_dict()["phases"][0]["totals"]["matmul_flops"]
+        for name in ("roberta-base", "roberta-base@ForSequenceClassification")
+    ]
+    # forward and twice backward: the transform and the logits of all tokens, against a pooler and two classes
+    tokens, width = 8 * 416, 768
+    assert flops[0] - flops[1] == 6 * (tokens * width * (width + 50265) - 8 * width * (width + 2))
+    with pytest.raises(roofmodel.RoofError, match="known: RobertaForMaskedLM"):
+        hub.load("roberta-base@ForSomething")

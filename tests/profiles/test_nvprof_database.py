@@ -1,8 +1,14 @@
-"""nvprof's own profiles: SQLite databases with CUPTI's activity tables, written with the columns of CUDA 9 to 11."""
+"""nvprof's own profiles: SQLite databases with CUPTI's activity tables.
+
+Written with the tables of a file of CUDA 9, as https://github.com/rasolca/profiling_tools (scripts/nvprof_db.py)
+lists them; columns that are not read are left out. A thread is two numbers in 12 bytes, as NVIDIA's PyProf decodes it,
+and a metric has CUPTI's number (19923062: achieved_occupancy on one GPU) and a double.
+"""
 
 from __future__ import annotations
 
 import sqlite3
+import struct
 from pathlib import Path
 
 import pytest
@@ -35,6 +41,62 @@ def written(path: Path) -> str:
         )
     database.close()
     return str(path)
+
+
+def with_calls(path: Path) -> str:
+    """The same run with its CUDA calls, a range around the launch, and a metric of the kernel.
+
+    The copy is synchronous: its call returns 60 us after its end, and 15 us before the launch of the kernel.
+    """
+    file, thread = written(path), struct.pack("<iq", 42, 140_000_000_000_000)
+    with sqlite3.connect(file) as database:
+        for table in ("RUNTIME", "DRIVER"):
+            database.execute(
+                f"CREATE TABLE CUPTI_ACTIVITY_KIND_{table}(_id_ INTEGER PRIMARY KEY AUTOINCREMENT, cbid INT NOT NULL, "
+                "start INT NOT NULL, end INT NOT NULL, processId INT NOT NULL, threadId INT NOT NULL, "
+                "correlationId INT NOT NULL, returnValue INT NOT NULL)"
+            )
+        database.executescript(
+            """
+            INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES
+                (1, 31, 1790000, 1960000, 42, 140000000000000, 4, 0),
+                (2, 211, 1975000, 1980000, 42, 140000000000000, 5, 0),
+                (3, 999, 2100000, 2101000, 42, 140000000000000, 6, 0);
+            CREATE TABLE CUPTI_ACTIVITY_KIND_MARKER(_id_ INTEGER PRIMARY KEY AUTOINCREMENT, flags INT NOT NULL,
+                timestamp INT NOT NULL, id INT NOT NULL, objectKind INT NOT NULL, objectId BLOB NOT NULL,
+                name INT NOT NULL, domain INT NOT NULL);
+            INSERT INTO StringTable VALUES (3, 'step 1');
+            CREATE TABLE CUPTI_ACTIVITY_KIND_METRIC(_id_ INTEGER PRIMARY KEY AUTOINCREMENT, id INT NOT NULL,
+                value BLOB NOT NULL, correlationId INT NOT NULL, flags INT NOT NULL);
+            """
+        )
+        marks = [(2, 1_900_000, 1, 2, thread, 3, 0), (4, 2_200_000, 1, 2, thread, 0, 0)]
+        columns = "flags, timestamp, id, objectKind, objectId, name, domain"
+        database.executemany(f"INSERT INTO CUPTI_ACTIVITY_KIND_MARKER ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)", marks)
+        metric = (19923062, struct.pack("<d", 0.5), 5, 0)
+        database.execute(
+            "INSERT INTO CUPTI_ACTIVITY_KIND_METRIC (id, value, correlationId, flags) VALUES (?, ?, ?, ?)", metric
+        )
+    database.close()
+    return file
+
+
+def test_calls_of_nvprof_launch_its_kernels_and_its_ranges_enclose_them(tmp_path: Path) -> None:
+    profile = roofmodel.read_profile(with_calls(tmp_path / "run.nvprof"))
+    (kernel,) = profile.kernels
+    assert (kernel.nvtx, kernel.process) == (("step 1",), "42")
+    assert kernel.launch == pytest.approx(175e-6)  # from the start of the copy
+    (text,) = [str(each) for each in profile.warnings if "metrics" in str(each)]
+    assert text.startswith("1 values of metrics")
+    assert "nvprof -i FILE --csv --print-gpu-trace" in text
+
+
+def test_a_synchronous_copy_of_nvprof_explains_the_gap_after_it(tmp_path: Path) -> None:
+    """The gap is 1,900 to 2,000 us: the CPU waited at its begin, and launched only then."""
+    (rank,) = roofmodel.trace(with_calls(tmp_path / "run.nvprof")).to_dict()["ranks"]
+    causes = {cause: seconds for cause, seconds in rank["idle_by_cause"].items() if seconds}
+    assert causes == {"synchronization": pytest.approx(100e-6)}
+    assert rank["launch_to_start_median_seconds"] == pytest.approx(25e-6)
 
 
 @pytest.mark.parametrize("name", ["run.nvprof", "run.nvvp"])

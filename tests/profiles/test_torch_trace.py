@@ -2,6 +2,7 @@ import io
 import json
 from collections import Counter
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -12,6 +13,7 @@ from roofmodel.profiles.kernel import Evidence
 from roofmodel.roofline.device import identify
 from tests.profiles.samples import assert_error_or_table, content, measured, mutilations, read_text
 
+GRAPH = Path(__file__).parents[1] / "data/gpu/h100/trace-graph.json.gz"
 H100 = dict(id=0, name="NVIDIA H100 80GB HBM3", totalGlobalMem=85018279936, computeMajor=9, computeMinor=0)
 H100 |= dict(warpSize=32, numSms=132)
 
@@ -378,3 +380,37 @@ def test_an_amd_device_without_a_product_name_is_identified_by_its_sizes(name: s
     (evidence,) = read(trace(kernel(), deviceProperties=[card])).evidence
     assert (evidence.name, evidence.multiprocessors) == (None, 304)
     assert identify([evidence], None, ["trace.json"]).device.id == "mi300x"
+
+
+def test_a_trace_of_windows_with_single_backslashes_is_read():
+    """PyTorch with stacks on Windows: paths in names, and in the key `traceName` at the end."""
+    text = trace(kernel(), call(90), annotation("PATH", 80, 20), traceName="PATH").replace("PATH", r"C:\Users\new\a.py")
+    (only,) = read(text).kernels
+    assert only.nvtx == (r"C:\Users\new\a.py",)
+
+
+def test_kernels_of_a_graph_have_the_operators_of_its_capture():
+    """A real capture of 70 launches, with 8 aten::addmm and 2 attentions, and three replays of 70 kernels each."""
+    kernels = reading.read([GRAPH]).kernels
+    gemms = [kernel for kernel in kernels if kernel.name.startswith("nvjet")]
+    assert len(gemms) == 3 * 8
+    assert {kernel.call.name for kernel in gemms} == {"aten::addmm"}
+    assert all(kernel.call.inputs for kernel in gemms)
+    attention = [kernel.call.name for kernel in kernels if kernel.name.startswith("cudnn_generated_fort_native_sdpa")]
+    assert attention == 6 * ["aten::_cudnn_attention_forward"]
+
+
+@pytest.mark.parametrize(("captures", "operators"), [(1, {"aten::mm"}), (2, {None})])
+def test_a_replay_belongs_to_a_capture_only_if_no_other_has_as_many_kernels(captures, operators):
+    events = [call(1000, 99, name="cudaGraphLaunch"), kernel("a", 1010, 5, 99), kernel("b", 1020, 5, 99)]
+    for number in range(captures):
+        start = 100 * number
+        events += [call(start, name="cudaStreamBeginCapture"), call(start + 60, name="cudaStreamEndCapture")]
+        for i in (10, 30):
+            args = {"External id": start + i, "Input Dims": [[4, 4], [4, 4]]}
+            events += [
+                event("cpu_op", "aten::mm", start + i, 10, pid=42, tid=50, **args),
+                call(start + i + 2, start + i),
+            ]
+    kernels = read(trace(*events)).kernels
+    assert {each.call and each.call.name for each in kernels} == operators

@@ -68,7 +68,7 @@ def test_a_partial_last_wave_costs_what_is_missing_of_it():
     """2.5 waves take the time of 3; 0.5 / 3 of the time could be won."""
     busy = {f"sm__throughput{ELAPSED}": 2.5 / 3}
     tail = first(kernel(blocks=132 * 8 * 5 // 2, occupancy=2.5 / 3, counters=busy))
-    assert (tail.reason, tail.evidence) == ("tail", "2640 thread blocks: 2.50 waves")
+    assert (tail.reason, tail.evidence) == ("tail", "2640 thread blocks, 1056 at once: 3 waves, the last one of 528")
     assert tail.seconds == pytest.approx(1e-3 / 6)
 
 

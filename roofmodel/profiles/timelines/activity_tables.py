@@ -33,8 +33,9 @@ def read_nvprof(file: BinaryIO, name: str) -> Timeline:
     """
     head = file.read(HEAD)
     file.seek(0)
-    reader = nvprof_database.read if nvprof_database.recognize(head) else nvprof.read
-    return _timeline(reader(file, name), name, "collect with `nvprof --csv --print-gpu-trace`")
+    if nvprof_database.recognize(head):
+        return nvprof_database.read_timeline(file, name)
+    return _timeline(nvprof.read(file, name), name, "collect with `nvprof --csv --print-gpu-trace`")
 
 
 def read_nsys_stats(file: BinaryIO, name: str) -> Timeline:

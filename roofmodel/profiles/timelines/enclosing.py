@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roofmodel.profiles.kernel import ReaderWarning
-from roofmodel.profiles.timelines.timeline import UNKNOWN
+from roofmodel.profiles.timelines.timeline import KERNEL, UNKNOWN
 
 if TYPE_CHECKING:
     import pandas
@@ -144,6 +144,35 @@ def calls(work: pandas.DataFrame, operators: pandas.DataFrame) -> tuple[Integers
     innermost = np.full(len(work), -1, np.int64)
     innermost[launched] = nesting.innermost
     return innermost, nesting.parents
+
+
+def with_captured_launches(work: pandas.DataFrame, calls: pandas.DataFrame) -> pandas.DataFrame:
+    """The activities, where kernels of a CUDA graph have the launches that were captured into it, if the file has them.
+
+    A replay is one call for all its kernels; the capture has a launch for each, inside its operator, and with shapes.
+    The calls do not name the graph: a replay on one stream belongs to the only capture with its number of kernels, and
+    its kernels run in the order of the launches.
+    """
+    names = calls["name"].astype(object).str
+    begins = calls[names.contains("BeginCapture", na=False)]
+    if begins.empty:
+        return work
+    ends = calls[names.contains("EndCapture", na=False)]
+    launches = calls[names.contains(r"Launch\w*Kernel", na=False) & ~calls["correlation"].isin(work["correlation"])]
+    captures: dict[int, list[pandas.DataFrame]] = {}
+    for thread, begin in zip(begins["thread"], begins["start"], strict=True):
+        end = ends.loc[(ends["thread"] == thread) & (ends["start"] > begin), "start"].min()
+        captured = launches[(launches["thread"] == thread) & launches["start"].between(begin, end)]
+        captures.setdefault(len(captured), []).append(captured.sort_values("start"))
+    columns = {"launch_start": "start", "launch_end": "end", "launch_thread": "thread", "launch_call": "name"}
+    joined = work.astype({"launch_thread": object, "launch_call": object})
+    in_graph = (work["kind"] == KERNEL) & joined["launch_call"].str.contains("GraphLaunch", na=False, regex=False)
+    for _, replay in work[in_graph].groupby(["launch_start", "correlation"]):
+        only, *others = captures.get(len(replay), [None])
+        if only is not None and not others and replay["stream"].nunique() == 1:
+            for column, of_call in columns.items():
+                joined.loc[replay.index, column] = only[of_call].to_numpy()
+    return joined
 
 
 def innermost_names(work: pandas.DataFrame, ranges: pandas.DataFrame) -> list[str | None]:

@@ -20,7 +20,7 @@ def profile(timeline: Timeline) -> Profile:
     work = timeline.work[timeline.work["kind"] == KERNEL]
     placement = enclosing.place(work, timeline.ranges)
     ranges = enclosing.names_outermost_first(work, timeline.ranges, placement)
-    calls = _calls(work, timeline.operators)
+    calls = _calls(enclosing.with_captured_launches(work, timeline.calls), timeline.operators)
     columns = _Columns(work)
     untimed = (work["untimed"] != UNKNOWN).tolist()
     begin, starts, ends, launches = timeline.begin, columns.start, columns.end, columns.launch_start
@@ -52,6 +52,15 @@ def profile(timeline: Timeline) -> Profile:
     warnings = [*placement.warnings(), *map(ReaderWarning, timeline.warnings)]
     if kernels and len(timeline.operators) and not any(calls):
         warnings.append(ReaderWarning(f"none of {len(kernels)} kernels could be joined with a framework operator"))
+    in_graph = work["launch_call"].astype(object).str.contains("GraphLaunch", na=False, regex=False).tolist()
+    if timeline.tool == "torch" and (
+        unknown := sum(graph and (call is None or call.in_graph) for graph, call in zip(in_graph, calls, strict=True))
+    ):
+        text = (
+            f"{unknown} kernels of CUDA graphs have no shapes: the trace has no capture of their graph, or "
+            "several of its size. Start the profiler with record_shapes=True before the capture, or run without graphs"
+        )
+        warnings.append(ReaderWarning(text))
     if len(timeline.ranges) and (missing := launches.count(UNKNOWN)):
         text = f"{missing} of {len(kernels)} kernels have no launch in the file: their ranges are unknown"
         warnings.append(ReaderWarning(text))

@@ -143,11 +143,11 @@ class TableBuilder:
         for column, values in self._values.items():
             cells = columns.get(column)
             if cells is None:
-                values.extend([UNKNOWN] * rows)  # the code of a missing text, too
+                values.extend(array(values.typecode, [UNKNOWN]) * rows)  # the code of a missing text, too
             elif column in self._codes:
                 values.extend(map(self._codes[column].__getitem__, cells))
             else:
-                values.extend([UNKNOWN if cell is None else int(cell) for cell in cells])
+                values.extend(array("q", [UNKNOWN if cell is None else int(cell) for cell in cells]))
 
     def frame(self) -> pandas.DataFrame:
         """The table. Raises OverflowError for a start beyond LATEST."""
