@@ -67,6 +67,7 @@ __all__ = [
     "list_models",
     "measure",
     "ncu_command",
+    "nsys_command",
     "op",
     "plan",
     "plan_training",
@@ -122,7 +123,7 @@ if TYPE_CHECKING:
     from roofmodel.op.report import OpReport
     from roofmodel.plan.api import plan, plan_training
     from roofmodel.plan.report import PlanReport, TrainingPlanReport
-    from roofmodel.plot.api import ncu_command, plot, read_profile
+    from roofmodel.plot.api import ncu_command, nsys_command, plot, read_profile
     from roofmodel.plot.report import CollectionCommand, PlotReport, ProfileReport
     from roofmodel.report.derivation import Derivation
     from roofmodel.sweep.api import sweep
@@ -155,7 +156,7 @@ _NAMES = {
     "op.report": "OpReport",
     "plan.api": "plan plan_training",
     "plan.report": "PlanReport TrainingPlanReport",
-    "plot.api": "ncu_command plot read_profile",
+    "plot.api": "ncu_command nsys_command plot read_profile",
     "plot.report": "CollectionCommand PlotReport ProfileReport",
     "report.derivation": "Derivation",
     "sweep.api": "sweep",

@@ -32,6 +32,7 @@ PANELS = {
         "trace": "roofmodel.trace.cli",
         "jitter": "roofmodel.jitter.cli",
         "ncu-command": "roofmodel.plot.ncu_command_cli",
+        "nsys-command": "roofmodel.plot.nsys_command_cli",
         "measure": "roofmodel.measure.cli",
         "validate": "roofmodel.measure.validate_cli",
         "calibrate": "roofmodel.measure.calibrate_cli",

@@ -35,7 +35,8 @@ def foreign_profile(head: bytes, name: str) -> str | None:
     if name.lower().endswith(".xplane.pb") or (b"/device:GPU:" in head and b"/host:CPU" in head and b"\0" in head):
         return (
             "an XPlane profile of JAX or TensorFlow; profile with Nsight Systems instead: "
-            "nsys profile -o run COMMAND && nsys export --type sqlite run.nsys-rep"
+            "nsys profile --trace cuda,nvtx --cuda-graph-trace node -o run COMMAND && "
+            "nsys export --type sqlite run.nsys-rep (on AMD GPUs: rocprofv3 --kernel-trace -f csv -- COMMAND)"
         )
     return None
 

@@ -18,6 +18,7 @@ def jitter(
     what_if: bool = False,
     cache: PathLike | None = None,
     cluster: str | None = None,
+    kernels: PathLike | None = None,
     progress: ProgressCallback = no_progress,
 ) -> JitterReport:
     """Find which of many ranks is late, from which kernel on, and why: GPU, CPU launches, input or network.
@@ -36,6 +37,7 @@ def jitter(
         what_if: Replay the steps with ideal times (tables of operations, Parquet).
         cache: Write the kernels to Parquet files in FOLDER, and read them there the next time.
         cluster: Compute with Dask: the address of a scheduler, or local for processes on this machine.
+        kernels: Write all compared kernels of all ranks and steps to this CSV file, raw and as deviations.
         progress: As for `read_profile`.
 
     Examples:
@@ -51,6 +53,6 @@ def jitter(
     with report_progress(progress):
         analysis = study(
             paths, steps_range=steps, threshold=threshold, first_gap=first_gap, what_if=what_if, cache=folder,
-            cluster=cluster,
+            cluster=cluster, kernels=None if kernels is None else arguments.path("kernels", kernels),
         )  # fmt: skip
     return JitterReport(analysis)

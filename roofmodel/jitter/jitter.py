@@ -11,7 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from roofmodel.errors import Option, ProfileError, Text, WorkloadError, cut
+from roofmodel.files import output_files
 from roofmodel.files.file_names import display_names, rename_files
+from roofmodel.jitter import kernel_tables
 from roofmodel.jitter.alignment import LAST_STEP, Begins, Difference, KernelAlignment
 from roofmodel.jitter.causes import SIGNIFICANT, Cause
 from roofmodel.jitter.clocks import RankClocks
@@ -101,22 +103,29 @@ def jitter(
     what_if: bool = False,
     cache: str | None = None,
     cluster: str | None = None,
+    kernels: str | None = None,
 ) -> Jitter:
     """Read the files of a run and compare its ranks. A folder means all its files.
 
     `steps_range` (`A:B`) selects the steps from A up to, not including, B; `threshold` is the deviation (`100us`, or
     seconds) from which a rank is late, by default that of `causes.late_threshold`; `first_gap` is a definition of
     `deviations.first_gaps`. `cache` is a folder for Parquet files with the kernels of each file; `cluster` the address
-    of a Dask scheduler, or `local`. Raises RoofError if fewer than two ranks can be compared, and for invalid options.
+    of a Dask scheduler, or `local`; `kernels` a CSV file to write with all compared kernels of all ranks and steps.
+    Raises RoofError if fewer than two ranks can be compared, and for invalid options.
     """
     low, high = (0, LAST_STEP) if steps_range is None else step_range(steps_range)
     folder = None if cache is None else check_cache(cache)
+    if kernels is not None:
+        output_files.check(kernels, ["csv"])
+        output_files.check_not_input(kernels, files)
     late = None if threshold is None else seconds_of("threshold", threshold, "100us")
-    options = _Options(late, first_gap, steps_range, low, high, what_if, folder, cluster)
+    options = _Options(late, first_gap, steps_range, low, high, what_if, folder, cluster, kernels)
     repeated = _repeated(files)
     expanded = [file for argument in files for file in expanded_files(str(argument))]
     stored = [file for file in expanded if is_rank_file(file)]
     if not stored and are_operation_tables(expanded):
+        if kernels is not None:
+            raise WorkloadError(Option("kernels"), ": a table of operations has no kernels")
         return _job_jitter(_read_operations(expanded, options), options, repeated)
     if cluster is not None and cache is None and len(stored) < len(expanded):
         raise WorkloadError(
@@ -137,6 +146,7 @@ class _Options(NamedTuple):
     what_if: bool
     cache: str | None  # folder
     cluster: str | None  # address
+    kernels: str | None  # CSV file for the kernels
 
 
 def _kernel_jitter(files: Sequence[str], stored: frozenset[str], options: _Options, warnings: Sequence[str]) -> Jitter:
@@ -146,6 +156,8 @@ def _kernel_jitter(files: Sequence[str], stored: frozenset[str], options: _Optio
         alignment, reduced, damaged = compare_ranks(
             run, options.low, options.high, options.threshold, options.first_gap, map_pieces
         )
+        if options.kernels is not None and reduced.steps:
+            kernel_tables.write(alignment, options.first_gap, map_pieces, options.kernels)
     if not reduced.steps:
         raise _nothing_common(alignment, options.steps_range)
     every: list[Text] = [*run.warnings, *damaged]

@@ -145,3 +145,25 @@ def ncu_command(
 
     words = arguments.words("program", program)
     return CollectionCommand(collect(words, hw, nvtx=nvtx, skip=skip, count=count, nvprof=nvprof))
+
+
+@checked
+def nsys_command(
+    program: Iterable[str] = (), *, nvtx: str | None = None, profiler_api: bool = False, gpu_metrics: bool = False
+) -> CollectionCommand:
+    """Write the Nsight Systems command that records a run for `trace` and `jitter`, and exports it to SQLite.
+
+    Args:
+        program: The program to profile.
+        nvtx: Record only this NVTX range.
+        profiler_api: Record only between cudaProfilerStart and cudaProfilerStop (torch.cuda.profiler.start and stop).
+        gpu_metrics: Sample clocks and power of all GPUs, too.
+
+    Examples:
+        >>> nsys_command(["python", "train.py"], nvtx="step 10").line.startswith("nsys profile --trace cuda,nvtx")
+        True
+    """
+    from roofmodel.plot.nsys_command import collect
+
+    words = arguments.words("program", program)
+    return CollectionCommand(collect(words, nvtx=nvtx, profiler_api=profiler_api, gpu_metrics=gpu_metrics))

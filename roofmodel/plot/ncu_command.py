@@ -37,14 +37,14 @@ class CommandOption(NamedTuple):
 
 
 class Collection(NamedTuple):
-    """A profiler command with its options, the program to profile, and the device."""
+    """A profiler command with its options, the program to profile, and the device (None: the same on all devices)."""
 
-    tool: Literal["ncu", "nvprof"]
+    tool: Literal["ncu", "nvprof", "nsys"]
     parts: tuple[CommandOption, ...]
     program: tuple[str, ...]
-    hardware: str
-    hardware_from: Literal["given", "assumed"]
-    compute_capability: str
+    hardware: str | None
+    hardware_from: Literal["given", "assumed"] | None
+    compute_capability: str | None
     notes: tuple[Text, ...]
 
     @property

@@ -11,7 +11,7 @@ from roofmodel.report.command import CommandCall, command
 from roofmodel.report.printing import print_text, remark
 
 
-def _print_command(call: CommandCall, form: Any, output: Sequence[str]) -> None:
+def print_command(call: CommandCall, form: Any, output: Sequence[str]) -> None:
     """Print the command on stdout and the reasons of its options on stderr."""
     report = call()
     print_text(report.text(form))
@@ -24,7 +24,7 @@ app = command(
     formats=("line", "json"),
     settings={"program": {"metavar": "-- CMD…"}},
     context={"allow_interspersed_args": False},
-    run=_print_command,
+    run=print_command,
     about="Print the ncu command that collects the metrics for a roofline; its parts are explained on stderr.",
     examples=(
         "roof ncu-command --hw a100 -- python train.py",

@@ -15,14 +15,17 @@ def line(collection: Collection) -> str:
 
 
 def document(collection: Collection) -> dict[str, Any]:
-    """The document `roofmodel.ncu-command/1`: the words of the command, and the reason for each part."""
-    return {
-        "schema": "roofmodel.ncu-command/1",
-        "command": list(collection.command),
-        "why": [{"part": " ".join(part.words), "why": part.why} for part in collection.parts],
+    """The document `roofmodel.ncu-command/1` or `roofmodel.nsys-command/1`: the command, and why each part is there."""
+    device = {
         "hardware": collection.hardware,
         "hardware_from": collection.hardware_from,
         "compute_capability": collection.compute_capability,
+    }
+    return {
+        "schema": f"roofmodel.{'nsys' if collection.tool == 'nsys' else 'ncu'}-command/1",
+        "command": list(collection.command),
+        "why": [{"part": " ".join(part.words), "why": part.why} for part in collection.parts],
+        **(device if collection.hardware else {}),
         "notes": list(map(str, collection.notes)),
     }
 
@@ -33,7 +36,7 @@ def reasons(collection: Collection) -> str:
     for words, why in collection.parts:
         metrics = words[0] == "--metrics"
         lines.append((words[0] if metrics else " ".join(words), why))
-        if metrics:
+        if metrics and collection.compute_capability:
             groups = metric_catalog.collection(collection.compute_capability)
             lines += [(f"  {group.quantity} ({len(group.metrics)})", group.why) for group in groups]
     width = max(len(part) for part, _ in lines)

@@ -1,4 +1,4 @@
-"""Results of `read_profile`, `plot` and `ncu_command`."""
+"""Results of `read_profile`, `plot`, `ncu_command` and `nsys_command`."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ class PlotReport(TextResult, PictureResult):
 
 
 class CollectionCommand(TextResult):
-    """Result of `ncu_command`: a command line that collects metrics, with a reason for each part."""
+    """Result of `ncu_command` and `nsys_command`: a command line of a profiler, with a reason for each part."""
 
     def __init__(self, collection: Collection) -> None:
         self.collection = collection
@@ -187,7 +187,7 @@ class CollectionCommand(TextResult):
         return self.collection.notes
 
     def to_dict(self) -> dict[str, Any]:
-        """The document that `roof ncu-command --format json` prints."""
+        """The document that `roof ncu-command --format json` or `roof nsys-command --format json` prints."""
         from roofmodel.plot.ncu_command_text import document
 
         return document(self.collection)

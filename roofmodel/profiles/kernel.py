@@ -107,7 +107,7 @@ class Traffic(NamedTuple):
     l1: float | None = None
 
 
-AMD_ALTERNATIVE = "for AMD GPUs, use traces of the PyTorch profiler"
+AMD_ALTERNATIVE = "for AMD GPUs, give the CSV of rocprofv3 (rocprofv3 --kernel-trace -f csv) or a PyTorch trace"
 NO_FLOPS, NO_TRAFFIC = Flops(), Traffic()
 
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 from roofmodel.errors import JITTER, NCU_COMMAND, VALIDATE, ProfileError, Text, shorten
 from roofmodel.files.file_names import display_names
 from roofmodel.files.foreign_formats import foreign_profile
-from roofmodel.profiles import nsys, nsys_stats, nvprof, nvprof_database, torch_trace
+from roofmodel.profiles import nsys, nsys_stats, nvprof, nvprof_database, rocprof, torch_trace
 from roofmodel.profiles.kernel import AMD_ALTERNATIVE, Profile, ReaderWarning, without_impossible_values
 from roofmodel.profiles.ncu import reader as ncu
 from roofmodel.profiles.streams import Gunzip, copy_stream
@@ -101,13 +101,20 @@ def read_each_file(reader: Callable[[BinaryIO, str], Profile]) -> Read:
     return read_each
 
 
-def _read_ncu(sources: Sequence[InputFile], generation: str | None) -> Profile:
-    def streams() -> Iterator[tuple[BinaryIO, str]]:
-        for source in sources:
-            with source.open() as stream:
-                yield stream, source.name
+def _streams(sources: Sequence[InputFile]) -> Iterator[tuple[BinaryIO, str]]:
+    for source in sources:
+        with source.open() as stream:
+            yield stream, source.name
 
-    return ncu.read_all(streams(), generation)
+
+def _read_ncu(sources: Sequence[InputFile], generation: str | None) -> Profile:
+    return ncu.read_all(_streams(sources), generation)
+
+
+def _read_rocprof(sources: Sequence[InputFile], generation: str | None) -> Profile:
+    profile = rocprof.read_all(_streams(sources))
+    kernels, warnings = without_impossible_values(profile.kernels)
+    return replace(profile, kernels=kernels, warnings=(*profile.warnings, *warnings))
 
 
 # Detect tables of several tools in one file: otherwise all but the first tool's would be ignored.
@@ -122,6 +129,7 @@ READERS: tuple[tuple[str, Recognize, Read], ...] = (
     ("nvprof", nvprof.recognize, read_each_file(nvprof.read)),
     ("nvprof", nvprof_database.recognize, read_each_file(nvprof_database.read)),
     ("Nsight Systems", nsys.recognize, read_each_file(nsys.read)),
+    ("AMD's rocprof", rocprof.recognize, _read_rocprof),
     ("the PyTorch profiler", torch_trace.recognize, read_each_file(torch_trace.read)),
 )
 
@@ -226,7 +234,7 @@ def recognized(source: InputFile) -> tuple[str, Read]:
     elif head.startswith(b"PK\x03\x04"):
         description = "a zip archive; extract it first"
     elif _AMD.search(head):
-        raise _NotAProfile(source.name, "files of AMD's rocprof and rocprofiler are not supported", AMD_ALTERNATIVE)
+        raise _NotAProfile(source.name, "this output of AMD's rocprof is not supported", AMD_ALTERNATIVE)
     elif head.startswith(b"PAR1"):
         raise _NotAProfile(source.name, "a Parquet file", "for a table of training operations use ", JITTER)
     elif set(head.partition(b"\n")[0].strip().split(b",")) >= MEASURED_COLUMNS:

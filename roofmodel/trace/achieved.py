@@ -71,6 +71,7 @@ class RankWork(NamedTuple):
     minimum: Floats | None  # seconds; None: no device
     compute_bound: Floats  # the minimum where a pipe limits it, else 0
     unknown: Mapping[str, tuple[int, float]]  # reason -> kernels and their seconds
+    fp32_matmul: NDArray[np.bool_]  # GEMMs and convolutions in fp32 (not tf32)
 
     def total(self, chosen: Any = slice(None)) -> Achieved | None:
         """The sum over the chosen activities (a mask or indices); None if the work of none is known."""
@@ -113,11 +114,12 @@ def rank_work(rank: Rank, device: Device | None) -> RankWork | None:
     captured = kernels["launch_call"].to_numpy(object) != rank.work["launch_call"].iloc[indices].to_numpy(object)
     graphs = frozenset(np.flatnonzero(rank.in_graph[indices] & ~captured).tolist())
     counts = count_kernels(names, seconds[indices].tolist(), launched_by, operators, graphs)
-    flops, size, compute, known, explained = (np.zeros(len(rank.work)) for _ in range(5))
+    flops, size, compute, known, explained, fp32 = (np.zeros(len(rank.work)) for _ in range(6))
     unknown: dict[str, tuple[int, float]] = {}
     for i, work in zip(indices.tolist(), counts, strict=True):
         known[i], explained[i] = work.known, work.known or work.auxiliary
         flops[i], size[i] = work.matmul_flops + work.vector_flops, work.bytes
+        fp32[i] = work.matmul_flops and work.form == "fp32"
         if device is not None and work.known:
             times = (flops / device.pipes[pipe].peak for pipe, flops in flops_by_pipe(work, device).items())
             compute[i] = max(times, default=0.0)
@@ -129,8 +131,22 @@ def rank_work(rank: Rank, device: Device | None) -> RankWork | None:
         seconds, explained.astype(bool), known.astype(bool), flops, size,
         None if memory is None else np.maximum(compute, memory),
         np.where(compute > memory, compute, 0.0) if memory is not None else compute,
-        unknown,
+        unknown, fp32.astype(bool),
     )  # fmt: skip
+
+
+def sum_achieved(totals: Sequence[Achieved]) -> Achieved | None:
+    """The sum of the work of several groups of kernels; None of none."""
+    if not totals:
+        return None
+    minima = [total.minimum_seconds for total in totals]
+    return Achieved(
+        sum(total.seconds for total in totals),
+        sum(total.flops for total in totals),
+        sum(total.bytes for total in totals),
+        None if None in minima else sum(each or 0 for each in minima),
+        sum(total.compute_bound_seconds for total in totals),
+    )
 
 
 def run_roofline(works: Sequence[RankWork | None], kernel_seconds: float) -> RunRoofline | None:
@@ -138,17 +154,7 @@ def run_roofline(works: Sequence[RankWork | None], kernel_seconds: float) -> Run
     counted = [work for work in works if work is not None]
     if not counted:
         return None
-    totals = [total for work in counted if (total := work.total()) is not None]
-    minima = [total.minimum_seconds for total in totals]
-    achieved = None
-    if totals:
-        achieved = Achieved(
-            sum(total.seconds for total in totals),
-            sum(total.flops for total in totals),
-            sum(total.bytes for total in totals),
-            None if None in minima else sum(each or 0 for each in minima),
-            sum(total.compute_bound_seconds for total in totals),
-        )
+    achieved = sum_achieved([total for work in counted if (total := work.total()) is not None])
     unknown: dict[str, tuple[int, float]] = {}
     for work in counted:
         for reason, (number, seconds) in work.unknown.items():

@@ -10,10 +10,11 @@ from roofmodel.errors import ProfileError
 from roofmodel.files import output_files
 from roofmodel.report import encoding
 from roofmodel.report.table import Table
-from roofmodel.trace import comparison_tables as comparison
 from roofmodel.trace import perfetto
 from roofmodel.trace.achieved import RunRoofline
 from roofmodel.trace.columns import ACHIEVED, RANKS, STEPS, groups_table, rank_rows, step_rows
+from roofmodel.trace.several_runs import comparison_tables as comparison
+from roofmodel.trace.several_runs import run_tables
 from roofmodel.trace.trace import RunAnalysis
 
 SUFFIXES = (*output_files.PICTURES, "html", "json", "csv", *perfetto.SUFFIXES)
@@ -37,6 +38,7 @@ def document(trace: RunAnalysis) -> dict[str, Any]:
         "roofline": _roofline(trace.roofline),
         "findings": [finding._asdict() for finding in trace.findings],
         "reading": None if trace.reading is None else str(trace.reading),
+        "runs": run_tables.records(trace),
         "comparison": trace.comparison and comparison.document(trace.comparison),
         "warnings": list(map(str, trace.warnings)),
     }

@@ -10,8 +10,10 @@ from roofmodel.numbers import units
 from roofmodel.profiles.timelines.timeline import UNKNOWN
 from roofmodel.steps.input_pipeline import workers_to_hide
 from roofmodel.trace import communication, idle, intervals
+from roofmodel.trace.achieved import RankWork
 from roofmodel.trace.copies import HOST_DIRECTIONS, HOST_LINKS, Copies
 from roofmodel.trace.intervals import Intervals
+from roofmodel.trace.kernel_findings import kernel_findings
 from roofmodel.trace.ranks import Rank
 from roofmodel.trace.steps import Steps
 
@@ -39,23 +41,26 @@ OTHER_CAUSES = {
 class Finding(NamedTuple):
     """A part of a rank's wall time that could be saved, at most `seconds`."""
 
-    kind: str  # input_bound, copy_bound, launch_bound, cpu_bound, communication_bound, synchronization, straggler, idle
+    kind: (
+        str  # input_bound, copy_bound, launch_bound, cpu_bound, communication_bound, synchronization, straggler, idle,
+    )
     seconds: float
     text: str
 
 
 def findings(
-    ranks: Iterable[tuple[Rank, Steps, list[Copies], dict[str, Intervals]]], device: Device | None
+    ranks: Iterable[tuple[Rank, Steps, list[Copies], dict[str, Intervals], RankWork | None]], device: Device | None
 ) -> list[Finding]:
     """The findings of all ranks, most seconds first; of equal kinds the rank with the most.
 
-    A rank comes with its steps, its copies, and its idle time by cause.
+    A rank comes with its steps, its copies, its idle time by cause, and the work of its kernels.
     """
     by_kind: dict[str, Finding] = {}
     every = list(ranks)
-    for rank, steps, copies, stretches in every:
+    for rank, steps, copies, stretches, work in every:
         prefix = f"{rank.label}: " if len(every) > 1 or rank.run else ""
-        for finding in _rank_findings(rank, steps, copies, stretches, device):
+        of_kernels = (Finding(*found) for found in kernel_findings(rank, work, device))
+        for finding in (*_rank_findings(rank, steps, copies, stretches, device), *of_kernels):
             longest = by_kind.get(finding.kind)
             if longest is None or finding.seconds > longest.seconds:
                 by_kind[finding.kind] = finding._replace(text=prefix + finding.text)
@@ -208,7 +213,7 @@ def _straggler(ranks: list[Rank]) -> Finding | None:
             continue
         total = each.sum(axis=1) / 1e9  # of each rank
         on_time = each == 0
-        last = int(on_time.sum(axis=1).argmax())
+        last = int(total.argmin())
         waiting = group.ranks[int(total.argmax())]
         longest = float(total.max())
         if longest > STRAGGLER * waiting.wall / 1e9:

@@ -12,13 +12,15 @@ from roofmodel.numbers import units
 from roofmodel.report import canvas, marks
 from roofmodel.trace import intervals
 from roofmodel.trace.parts import CAUSE_TEXTS, COMPUTATION_FIRST, PARTS
+from roofmodel.trace.several_runs.run_tables import groups_by_run
 from roofmodel.trace.steps import StepWindow, total
-from roofmodel.trace.trace import RunAnalysis
+from roofmodel.trace.trace import RankReport, RunAnalysis
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MAX_BARS, MAX_GROUPS = 24, 8
+MAX_GROUPS_OF_RUNS = 5  # with a bar for each run
 NAME_LENGTH = 34  # characters of a group's name
 LINE_LENGTH = 165  # characters of a finding
 HEIGHT = 1.45  # of the figure, relative to other pictures
@@ -57,7 +59,8 @@ def draw(trace: RunAnalysis, path: Path, form: str) -> None:
         lower, groups_height = 0.08 + below, 0.23
         axes.set_position((0.2, lower + groups_height + 0.1, 0.77, 0.8 - lower - groups_height - 0.1))
         _draw_parts(axes, bars)
-        _draw_groups(figure.add_axes((0.3, lower, 0.67, groups_height)), trace)
+        below_parts = figure.add_axes((0.3, lower, 0.67, groups_height))
+        (_draw_groups_of_runs if len(trace.runs) > 1 else _draw_groups)(below_parts, trace)
         for place, line in enumerate(lines):
             figure.text(0.02, 0.014 + below - 0.021 * place, line, fontsize=8)
 
@@ -117,6 +120,30 @@ def _draw_groups(axes: Axes, trace: RunAnalysis) -> None:
     _style(axes)
 
 
+def _draw_groups_of_runs(axes: Axes, trace: RunAnalysis) -> None:
+    """The longest groups of `--by`: a bar for each run, with its time per GPU."""
+    every = groups_by_run(trace.runs)
+    rows, runs = every[:MAX_GROUPS_OF_RUNS], trace.runs[: len(marks.SERIES)]
+    more = f", the longest {len(rows)} of {len(every)}" if len(every) > len(rows) else ""
+    axes.set_title(f"GPU work by {trace.by}, time per GPU{more}", fontsize=10, loc="left")
+    height = 0.84 / len(runs)
+    for number, run in enumerate(runs):
+        color = marks.SERIES[number]
+        for place, row in enumerate(rows):
+            if time := row.seconds[number]:
+                axes.barh(
+                    place - 0.42 + (number + 0.5) * height, time, height=height, zorder=2,
+                    color=color, hatch=marks.HATCHES.get(color, ""), edgecolor="white", lw=0,
+                    label=f"run {run.run}" if isinstance(run.run, int) else run.run,
+                )  # fmt: skip
+    axes.set_xlim(0, max((time or 0 for row in rows for time in row.seconds), default=0) * 1.2 or 1)
+    axes.set_yticks(range(len(rows)), [cut(row.group, NAME_LENGTH) for row in rows])
+    axes.set_ylim(max(len(rows), 1) - 0.4, -0.6)
+    handles = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+    axes.legend(handles.values(), handles.keys(), loc="lower right", fontsize=8)
+    _style(axes)
+
+
 def _style(axes: Axes) -> None:
     axes.xaxis.set_major_formatter(lambda value, _: units.seconds(value))
     axes.grid(True, axis="x", which="major", color="0.92", zorder=0)
@@ -137,11 +164,13 @@ def _bars(trace: RunAnalysis) -> list[_PartBar]:
             )
             for step in steps
         ]
-    return [
-        _PartBar(
-            each.rank.label if each.rank.run else f"rank {each.rank.number}: {each.rank.label}",
-            total(each.rank),
-            each.idle_by_cause,
-        )
-        for each in trace.ranks
-    ]
+    return [_PartBar(_label(trace, each), total(each.rank), each.idle_by_cause) for each in trace.ranks]
+
+
+def _label(trace: RunAnalysis, report: RankReport) -> str:
+    rank = report.rank
+    if rank.run is None:
+        return f"rank {rank.number}: {rank.label}"
+    if len(trace.ranks) > len(trace.runs):
+        return rank.label
+    return cut(f"{rank.label.partition(',')[0]}: {trace.names[rank.timeline.file]}", NAME_LENGTH)

@@ -9,13 +9,18 @@ from rich.text import Text
 
 from roofmodel.numbers import units
 from roofmodel.report.columns import omitted_rows
+from roofmodel.report.table import Table
 from roofmodel.roofline.counted_kernels import AUXILIARY
-from roofmodel.trace import comparison_tables as comparison
 from roofmodel.trace.columns import COLLECTIVES, COPIES, RANKS, STEPS, RankRow, StepRow, groups_table, rank_rows
+from roofmodel.trace.communication import CollectiveCalls
+from roofmodel.trace.copies import Copies
 from roofmodel.trace.findings import Finding
 from roofmodel.trace.groups import lecture_shares
 from roofmodel.trace.parts import describe_causes, largest_part
 from roofmodel.trace.ranks import Run
+from roofmodel.trace.several_runs import comparison_tables as comparison
+from roofmodel.trace.several_runs import run_tables
+from roofmodel.trace.several_runs.merged import merged_collectives, merged_copies
 from roofmodel.trace.trace import RankReport, RunAnalysis
 
 MAX_ROWS = 12  # of groups and of steps per rank
@@ -45,25 +50,60 @@ def _blocks(trace: RunAnalysis) -> Iterator[RenderableType]:
         yield RANKS.terminal(rank_rows(trace))
         yield from _idle(trace.ranks)
         return
+    if len(trace.runs) > 1:
+        yield from _findings([each for each in trace.findings if each.kind == "different_work"])
+        yield from run_tables.blocks(trace)
+        yield Text()
+        yield from _findings([each for each in trace.findings if each.kind != "different_work"])
+        if len(trace.ranks) > len(trace.runs):
+            yield RANKS.terminal(rank_rows(trace))
+        yield from _idle_of_runs(trace)
+        return
     yield from _findings(trace.findings)
     if not trace.findings:
         yield Text(largest_part(trace.ranks))
     yield from _roofline(trace)
+    if len(trace.ranks) > 1:
+        yield from _ranks(trace)
+        return
     yield Text()
     yield RANKS.terminal(rank_rows(trace))
-    if len(trace.files) > 1:
-        yield Text("The clocks of different files are not aligned: compare durations, not starts.", style="dim")
     yield from _graphs(trace.ranks)
     yield from _idle(trace.ranks)
     yield from _steps(trace.ranks)
     yield from _groups(trace)
     yield Text()
     yield Text("longest kernels and copies, by name", style="bold")
-    names = groups_table(title="name")
-    yield (names if len(trace.ranks) > 1 else names.without("rank")).terminal(trace.top)
-    ranks = rank_rows(trace)
-    yield from _copies(ranks)
-    yield from _collectives(ranks)
+    yield groups_table(title="name").without("rank").terminal(trace.top)
+    (row,) = rank_rows(trace)
+    yield from _copies([(each, row) for each in row.report.copies], COPIES)
+    yield from _collectives([(each, row) for each in row.report.collectives], COLLECTIVES)
+
+
+def _ranks(trace: RunAnalysis) -> Iterator[RenderableType]:
+    """A run of several ranks: groups over all ranks, then a line for each rank; JSON has the groups of each rank."""
+    (run,), rows = trace.runs, rank_rows(trace)
+    for heading, title, groups, shown in (
+        (f"GPU work by {trace.by}, all ranks", trace.by, run.groups, MAX_ROWS),
+        ("longest kernels and copies, by name, all ranks", "name", run.names, trace.listed),
+    ):
+        yield Text()
+        yield Text(heading, style="bold")
+        yield run_tables.merged_table(title).terminal(groups[:shown])
+        if title == trace.by:
+            yield from omitted_rows(len(groups) - shown, "json")
+    yield Text()
+    yield RANKS.terminal(rows)
+    if len(trace.files) > 1:
+        yield Text("The clocks of different files are not aligned: compare durations, not starts.", style="dim")
+    yield from _graphs(trace.ranks)
+    yield from _idle_of_runs(trace)
+    yield from _steps_of_ranks(trace.ranks)
+    device = rows[0]
+    copies = merged_copies(each for row in rows for each in row.report.copies)
+    yield from _copies([(each, device) for each in copies], COPIES.without("rank"))
+    calls = merged_collectives(each for row in rows for each in row.report.collectives)
+    yield from _collectives([(each, device) for each in calls], COLLECTIVES.without("rank"), " of the slowest rank")
 
 
 def _roofline(trace: RunAnalysis) -> Iterator[RenderableType]:
@@ -135,6 +175,29 @@ def _idle(ranks: Iterable[RankReport]) -> Iterator[RenderableType]:
             yield Text(f"idle time of rank {report.rank.number}: {listed}", style="dim")
 
 
+def _idle_of_runs(trace: RunAnalysis) -> Iterator[RenderableType]:
+    """The idle time of each run by cause, summed over its ranks."""
+    for run in trace.runs:
+        of_run = "" if run.run is None else f" of run {run.run}"
+        summed = f", sum over {run.totals.ranks} ranks" if run.totals.ranks > 1 else ""
+        if listed := describe_causes(run.idle_by_cause):
+            yield Text(f"idle time{of_run}{summed}: {listed}", style="dim")
+
+
+def _steps_of_ranks(ranks: Iterable[RankReport]) -> Iterator[RenderableType]:
+    """One line on the steps of all ranks."""
+    means = []
+    for report in ranks:
+        if steps := report.steps.complete:
+            means.append((sum(step.length for step in steps) / len(steps) / 1e9, report.rank.number, len(steps)))
+    if means:
+        (least, fastest, _), (most, slowest, _) = min(means), max(means)
+        numbers = sorted({number for *_, number in means})
+        steps_of_rank = " or ".join(map(str, numbers)) if len(numbers) < 3 else f"{numbers[0]} to {numbers[-1]}"
+        text = f"{steps_of_rank} steps a rank, mean {units.seconds(least)} (rank {fastest})"
+        yield Text(f"{text} to {units.seconds(most)} (rank {slowest}); JSON has each step", style="dim")
+
+
 def _steps(ranks: Iterable[RankReport]) -> Iterator[RenderableType]:
     for report in ranks:
         steps = report.steps.complete
@@ -151,27 +214,28 @@ def _steps(ranks: Iterable[RankReport]) -> Iterator[RenderableType]:
 
 
 def _groups(trace: RunAnalysis) -> Iterator[RenderableType]:
-    for report in trace.ranks:
-        rows = [row for row in trace.groups if row.rank == report.rank.number]
-        where = f", rank {report.rank.number}" if len(trace.ranks) > 1 else ""
-        yield Text()
-        yield Text(f"GPU work by {trace.by}{where}", style="bold")
-        yield groups_table(title=trace.by).without("rank").terminal(rows[:MAX_ROWS])
-        yield from omitted_rows(len(rows) - MAX_ROWS, "json")
-        if trace.by == "lecture" and (shares := lecture_shares(report.rank)):
-            text = f"communication (memory_mgmt) {shares.memory_mgmt:.2%}; collectives alone {shares.collectives:.2%}"
-            yield Text(text, style="dim")
+    """The groups of the only rank."""
+    yield Text()
+    yield Text(f"GPU work by {trace.by}", style="bold")
+    yield groups_table(title=trace.by).without("rank").terminal(trace.groups[:MAX_ROWS])
+    yield from omitted_rows(len(trace.groups) - MAX_ROWS, "json")
+    if trace.by == "lecture" and (shares := lecture_shares(trace.ranks[0].rank)):
+        text = f"communication (memory_mgmt) {shares.memory_mgmt:.2%}; collectives alone {shares.collectives:.2%}"
+        yield Text(text, style="dim")
 
 
-def _copies(ranks: Sequence[RankRow]) -> Iterator[RenderableType]:
-    if rows := [(copies, row) for row in ranks for copies in row.report.copies]:
+def _copies(rows: Sequence[tuple[Copies, RankRow]], table: Table) -> Iterator[RenderableType]:
+    if rows:
         yield Text()
         yield Text("copies and memsets", style="bold")
-        yield COPIES.terminal(rows)
+        yield table.terminal(rows)
 
 
-def _collectives(ranks: Sequence[RankRow]) -> Iterator[RenderableType]:
-    if rows := [(collective, row) for row in ranks for collective in row.report.collectives]:
+def _collectives(
+    rows: Sequence[tuple[CollectiveCalls, RankRow]], table: Table, bandwidths: str = ""
+) -> Iterator[RenderableType]:
+    if rows:
         yield Text()
-        yield Text("collectives; their time includes waiting for the last rank", style="bold")
-        yield COLLECTIVES.terminal(rows)
+        rates = f", bandwidths{bandwidths}" if bandwidths else ""
+        yield Text(f"collectives; their time includes waiting for the last rank{rates}", style="bold")
+        yield table.terminal(rows)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -15,15 +16,18 @@ from roofmodel.files.file_names import display_names, rename_files
 from roofmodel.numbers import units
 from roofmodel.profiles.timelines.timeline import UNKNOWN, Timeline
 from roofmodel.roofline.device import DeviceIdentification, UnknownDevice, identify
-from roofmodel.trace import comparison, idle, intervals, runs, steps
+from roofmodel.trace import idle, intervals, steps
 from roofmodel.trace.achieved import RankWork, RunRoofline, rank_work, run_roofline
 from roofmodel.trace.communication import CollectiveCalls, collectives, waits, waits_by_rank
-from roofmodel.trace.comparison import RunComparison
 from roofmodel.trace.copies import Copies, copies
 from roofmodel.trace.findings import Finding, findings
 from roofmodel.trace.groups import GroupTime, grouped
 from roofmodel.trace.intervals import Intervals
 from roofmodel.trace.ranks import CLOCK_TOLERANCE, ClockError, Rank, Run, ranks
+from roofmodel.trace.several_runs import comparison, runs
+from roofmodel.trace.several_runs.comparison import RunComparison
+from roofmodel.trace.several_runs.merged import merged_groups
+from roofmodel.trace.several_runs.run_summary import RunSummary, against_first
 from roofmodel.trace.steps import Steps, StepWindow
 
 TOP = 10  # kernels listed by default
@@ -58,6 +62,8 @@ class RunAnalysis:
     top: tuple[GroupTime, ...]  # by name, over all ranks
     findings: tuple[Finding, ...]
     warnings: tuple[Text, ...]
+    runs: tuple[RunSummary, ...] = ()  # without those that have no GPU work
+    listed: int = TOP  # names that are listed
     roofline: RunRoofline | None = None  # None: the files have no shapes of operators
     reading: Text | None = None  # whether two arguments are one run or two, why, and the option for the opposite
     comparison: RunComparison | None = None
@@ -78,7 +84,7 @@ def trace(
     steps_range: str | None = None,
     hw: Hardware | None = None,
 ) -> RunAnalysis:
-    """Read the files of a run and analyze it; with the files of two runs (see `trace/runs.py`) compare them.
+    """Read the files of a run and analyze it; with the files of two runs (see `several_runs/runs.py`) compare them.
 
     `by` is a key of GROUPINGS; `steps_range` (`A:B`) selects the steps from A up to, not including, B. Raises RoofError
     for files that are not readable or that hold no run, and for invalid options.
@@ -94,7 +100,10 @@ def trace(
     every = [report for side in sides for report in side]
     works = [rank_work(each.rank, device) for each in every]
     compared = _comparison(sides, works, by) if len(sides) == 2 else None
-    groups, names = _groups(every, works, by), display_names(timeline.file for timeline in timelines)
+    groups, by_name = _groups(every, works, by), _groups(every, works, "name")
+    names = display_names(timeline.file for timeline in timelines)
+    work_of = {each.rank.number: work for each, work in zip(every, works, strict=True)}
+    summaries = against_first([_summary(side, work_of, groups, by_name) for side in sides if side])
     warnings = [
         *(text for timeline in timelines for text in timeline.warnings),
         *device_warnings,
@@ -109,9 +118,11 @@ def trace(
         ranks=tuple(every),
         by=by,
         groups=groups,
-        top=tuple(sorted(_groups(every, works, "name"), key=lambda row: -row.seconds)[:top]),
-        findings=tuple(_findings(sides, device, compared)),
+        top=tuple(sorted(by_name, key=lambda row: -row.seconds)[:top]),
+        findings=(*_different_work(summaries, compared), *_findings(sides, work_of, device)),
         warnings=tuple(dict.fromkeys(rename_files(warning, names) for warning in warnings)),
+        runs=tuple(summaries),
+        listed=top,
         roofline=run_roofline(works, sum(each.rank.kernel_seconds for each in every)),
         reading=input_runs.reading,
         comparison=compared,
@@ -153,14 +164,44 @@ def _comparison(sides: Sequence[Sequence[RankReport]], works: Sequence[RankWork 
     return comparison.compare(first, second, by, _flops(works[: len(first)]), _flops(works[len(first) :]))
 
 
+def _summary(
+    side: Sequence[RankReport],
+    works: Mapping[int, RankWork | None],
+    groups: Sequence[GroupTime],
+    by_name: Sequence[GroupTime],
+) -> RunSummary:
+    """The sums over the ranks of a run; `works` and the groups are those of the ranks of all runs."""
+    numbers = [each.rank.number for each in side]
+    totals = comparison.run_totals([(each.rank, each.steps) for each in side])
+    idle_by_cause: Counter[str] = Counter()
+    for each in side:
+        idle_by_cause.update(each.idle_by_cause)
+    return RunSummary(
+        run=side[0].rank.run,
+        files=tuple(dict.fromkeys(each.rank.timeline.file for each in side)),
+        totals=totals._replace(flops=_flops(works[number] for number in numbers)),
+        groups=tuple(merged_groups(row for row in groups if row.rank in numbers)),
+        names=tuple(merged_groups(row for row in by_name if row.rank in numbers)),
+        idle_by_cause=dict(idle_by_cause),
+    )
+
+
+def _different_work(summaries: Sequence[RunSummary], compared: RunComparison | None) -> Iterator[Finding]:
+    """Whether runs do different work: of two as the comparison says it, of more each against the first one."""
+    if compared is not None:
+        if compared.different_work is not None:
+            yield compared.different_work
+    else:
+        yield from (run.difference for run in summaries if run.difference is not None)
+
+
 def _findings(
-    sides: Sequence[Sequence[RankReport]], device: Device | None, compared: RunComparison | None
+    sides: Sequence[Sequence[RankReport]], works: Mapping[int, RankWork | None], device: Device | None
 ) -> Iterator[Finding]:
-    """What limits each run, the last one first; of two runs first whether they do different work."""
-    if compared is not None and compared.different_work is not None:
-        yield compared.different_work
+    """What limits each run, the last one first; `works` by the number of the rank."""
     for side in reversed(sides):
-        yield from findings([(each.rank, each.steps, each.copies, each.idle) for each in side], device)
+        ranks_of_side = [(each.rank, each.steps, each.copies, each.idle, works[each.rank.number]) for each in side]
+        yield from findings(ranks_of_side, device)
 
 
 def _groups(reports: Sequence[RankReport], works: Sequence[RankWork | None], by: str) -> tuple[GroupTime, ...]:
@@ -219,6 +260,7 @@ def _rank_warnings(report: RankReport) -> list[str]:
             f"{rank.timeline.file} has no CUDA calls of the CPU: the causes of idle time are unknown; "
             + {
                 "nvprof": "collect with `nvprof --print-gpu-trace --print-api-trace`, or with Nsight Systems",
+                "rocprof": "a trace of the PyTorch profiler has them",
                 "torch": "profile with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]",
                 "steps": "Nsight Systems exports (`nsys export --type sqlite`) have them",
             }.get(rank.timeline.tool, "export with `nsys export --type sqlite`")

@@ -24,7 +24,12 @@ LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 22133964
         ),
         ("run.qdrep", b"NVIDIA Tegra Profiler Report 2020@1\n\0\1", "Nsight Systems", "nsys export --type sqlite {}"),
         ("run.nvvp", b"PK\3\4\0\0", "Visual Profiler", "unzip {}"),
-        ("host.xplane.pb", b"\n\3\x12\x0d/device:GPU:0\0", "XPlane", "nsys profile -o run COMMAND"),
+        (
+            "host.xplane.pb",
+            b"\n\3\x12\x0d/device:GPU:0\0",
+            "XPlane",
+            "--cuda-graph-trace node -o run COMMAND",
+        ),
         ("run.sqlite", LFS, "Git LFS pointer", "git lfs pull --include run.sqlite"),
     ],
 )

@@ -138,17 +138,15 @@ def test_a_table_of_measured_operations_names_the_command_that_reads_it(write):
 @pytest.mark.parametrize(
     "content",
     [
-        b'"Name","Calls","TotalDurationNs","AverageNs","Percentage"\n"saxpy",1,3431611,3431611,100.0\n',
-        b"Dispatch_ID,Kernel_Name,GPU_ID,queue-id\n0,saxpy,2,0\n",
         b"Dispatch_ID,GPU_ID,Grid_Size,Workgroup_Size\n0,2,64,64\n",
         b"Kernel_Name,Count,Sum(ns),Mean(ns),Median(ns),Pct\nsaxpy,1,2,2,2,100\n",
         b'{"rocprofiler-sdk-tool":[{"metadata":{}}]}',
     ],
 )
 def test_files_of_amd_profilers_are_named(write, content):
-    with pytest.raises(ProfileError, match="files of AMD's rocprof and rocprofiler are not supported") as caught:
+    with pytest.raises(ProfileError, match="this output of AMD's rocprof is not supported") as caught:
         read([write("results.csv", content)])
-    assert "use traces of the PyTorch profiler" in str(caught.value)
+    assert "give the CSV of rocprofv3" in str(caught.value)
 
 
 @pytest.mark.parametrize("tables", [["rocpd_string_1", "rocpd_metadata"], ["HIP", "OPS", "COPY", "KERN"]])

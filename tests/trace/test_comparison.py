@@ -27,9 +27,9 @@ from roofmodel.profiles.timelines.timeline import (
     empty,
 )
 from roofmodel.trace import steps
-from roofmodel.trace.comparison import GroupChange, RunComparison, compare
 from roofmodel.trace.groups import GROUPINGS
 from roofmodel.trace.ranks import Rank, ranks
+from roofmodel.trace.several_runs.comparison import GroupChange, RunComparison, compare
 from roofmodel.trace.trace import trace
 from tests.printing import printed
 from tests.profiles.samples import measured

@@ -1,4 +1,4 @@
-"""Read tables of GPU activities as timelines: nvprof's GPU trace and the `cuda_gpu_trace` report of `nsys stats`.
+"""Read tables of GPU activities as timelines: GPU traces of nvprof, of `nsys stats` and of AMD's rocprofv3.
 
 They have kernels, copies and memsets with their times, but no CUDA calls, operators or ranges.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import BinaryIO
 
 from roofmodel.errors import ProfileError
-from roofmodel.profiles import nsys_stats, nvprof, nvprof_database
+from roofmodel.profiles import nsys_stats, nvprof, nvprof_database, rocprof
 from roofmodel.profiles.kernel import Kernel, Profile
 from roofmodel.profiles.timelines.timeline import (
     CALLS,
@@ -43,6 +43,11 @@ def read_nsys_stats(file: BinaryIO, name: str) -> Timeline:
     return _timeline(
         nsys_stats.read(file, name), name, "collect with `nsys stats --report cuda_gpu_trace --format csv`"
     )
+
+
+def read_rocprof(file: BinaryIO, name: str) -> Timeline:
+    """The kernels of rocprofv3's kernel trace, or of the older rocprof. Raises ProfileError for a summary."""
+    return _timeline(rocprof.read_all([(file, name)]), name, "collect with `rocprofv3 --kernel-trace -f csv`")
 
 
 def _timeline(profile: Profile, name: str, how_to_collect: str) -> Timeline:

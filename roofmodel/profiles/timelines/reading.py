@@ -45,6 +45,7 @@ def _with_warnings(timeline: Timeline) -> Timeline:
 READERS: Mapping[str, Read] = {
     "Nsight Systems": _nsys,
     "nvprof": activity_tables.read_nvprof,
+    "AMD's rocprof": activity_tables.read_rocprof,
     "the PyTorch profiler": _torch,
 }
 

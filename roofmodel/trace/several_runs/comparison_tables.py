@@ -11,8 +11,8 @@ from rich.text import Text
 from roofmodel.numbers import units
 from roofmodel.report.columns import omitted_rows
 from roofmodel.report.table import COUNT, NAME, SECONDS, Column, Table, TerminalTable, Unit
-from roofmodel.trace.comparison import GroupChange, RunComparison, RunTotals
 from roofmodel.trace.parts import PARTS
+from roofmodel.trace.several_runs.comparison import GroupChange, RunComparison, RunTotals
 from roofmodel.trace.trace import RunAnalysis
 
 MAX_ROWS = 12
@@ -27,8 +27,8 @@ def document(compared: RunComparison) -> dict[str, Any]:
     before, after = compared.before, compared.after
     rows = compared.kernels
     return {
-        "before": _run(before),
-        "after": _run(after),
+        "before": run_record(before),
+        "after": run_record(after),
         "speedup": compared.speedup,
         "wall_change_seconds": (after.wall - before.wall) / 1e9,
         "parts": [
@@ -50,7 +50,8 @@ def document(compared: RunComparison) -> dict[str, Any]:
     }
 
 
-def _run(run: RunTotals) -> dict[str, Any]:
+def run_record(run: RunTotals) -> dict[str, Any]:
+    """The sums over the ranks of a run; seconds."""
     return {
         "ranks": run.ranks,
         "kernels": run.kernels,

@@ -100,7 +100,7 @@ def compare(
 ) -> RunComparison:
     """Compare the ranks of two runs, in their order; `by` is the grouping of `groups`, a key of GROUPINGS."""
     matched, only_before, only_after = _match(_launches(before, by), _launches(after, by))
-    totals = _totals(before)._replace(flops=flops_before), _totals(after)._replace(flops=flops_after)
+    totals = run_totals(before)._replace(flops=flops_before), run_totals(after)._replace(flops=flops_after)
     return RunComparison(
         *totals,
         groups=_changes("group", matched, only_before, only_after, {}),
@@ -110,16 +110,18 @@ def compare(
 
 
 def different_work(before: RunTotals, after: RunTotals) -> Finding | None:
-    """A finding if numbers of kernels, GEMM times or FLOPs differ by more than SAME_WORK; None for the same work.
+    """A finding if two runs do different work: if their FLOPs differ by more than SAME_WORK.
 
-    With other numbers of GPUs also if the summed computation differs: the same work, divided among more GPUs, takes
-    the same summed time.
+    Where one has no FLOPs, if numbers of kernels or GEMM times differ; with other numbers of GPUs also if the summed
+    computation does: the same work, divided among more GPUs, takes the same summed time.
     """
     compared: list[tuple[str, float, float, Callable[[float], str]]] = [
         ("kernels (without collectives)", before.compute_kernels, after.compute_kernels, lambda n: f"{n:.0f}"),
         ("summed GEMM and convolution time", before.gemm, after.gemm, _time),
     ]
     if before.flops is not None and after.flops is not None:
+        if not _differs(before.flops, after.flops):  # other kernels or formats for the same work
+            return None
         compared.append(("FLOPs counted from shapes", before.flops, after.flops, units.si))
     if before.ranks != after.ranks:
         compared.append(("summed computation", before.compute, after.compute, _time))
@@ -154,7 +156,8 @@ def _time(nanoseconds: float) -> str:
     return units.seconds(nanoseconds / 1e9)
 
 
-def _totals(run: Sequence[tuple[Rank, Steps]]) -> RunTotals:
+def run_totals(run: Sequence[tuple[Rank, Steps]]) -> RunTotals:
+    """The sums over the ranks of a run; FLOPs are unknown."""
     parts = dict.fromkeys(PARTS, 0)
     work = compute = gemm = longest = 0
     for rank, _ in run:

@@ -1,0 +1,275 @@
+"""Read the CSV of AMD's profilers: rocprofv3 (kernel_trace, counter_collection, kernel_stats, agent_info), rocprof.
+
+rocprofv3 writes a file for each pass of counters, and its trace to another one. Files that have the same launches
+(agent, dispatch and name) and different counters are one run: their launches are joined; other files are concatenated.
+
+FLOPs and bytes by the formulas of AMD's rocprof-compute ("Performance model", and OLCF's guide for Frontier):
+
+    FLOPs of vector units = 64 × (ADD + MUL + TRANS + 2 FMA)    instructions of a wavefront of 64 lanes, all active
+    FLOPs of matrix cores = 512 × MOPS
+    bytes read            = 32 × RDREQ_32B + 64 × (RDREQ - RDREQ_32B - BUBBLE) + 128 × BUBBLE    BUBBLE: MI300, else 0
+    bytes written         = 64 × WRREQ_64B + 32 × (WRREQ - WRREQ_64B)
+                          or 1024 × FETCH_SIZE and 1024 × WRITE_SIZE, where these were collected
+
+FLOPs of vector units are an upper bound: masked lanes count. Bytes are those between L2 and Infinity Fabric, so traffic
+that the Infinity Cache of an MI300 serves counts as DRAM traffic.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO
+
+from roofmodel.errors import ProfileError
+from roofmodel.profiles.kernel import Evidence, Flops, Kernel, Profile, ReaderWarning, Traffic, extent
+
+HEAD = re.compile(
+    rb'^(?:\xef\xbb\xbf)?"?(?:(?:Guid"?,"?)?Kind"?,"?Agent_Id|Correlation_Id"?,"?Dispatch_Id|Dispatch_ID|'
+    rb'Index"?,"?KernelName|Node_Id"?,"?Logical_Node_Id|Name"?,"?Calls"?,"?TotalDurationNs)\b',
+)  # the first columns of each table
+# Lower-case names of the columns, of rocprofv3 and of the older rocprof.
+_NAME, _DISPATCH, _QUEUE = ("kernel_name", "kernelname"), ("dispatch_id", "index"), ("queue_id", "queue-id")
+_AGENT, _PROCESS = ("agent_id", "gpu-id", "gpu_id"), ("process_id", "pid")
+_START, _END = ("start_timestamp", "beginns"), ("end_timestamp", "endns")
+_WAVEFRONT, _MATRIX_OPERATION, _KIBI = 64, 512, 1024
+_VECTOR = {form: [f"SQ_INSTS_VALU_{kind}_{form}" for kind in ("ADD", "MUL", "TRANS", "FMA")]
+           for form in ("F16", "F32", "F64")}  # fmt: skip
+_MATRIX = {"tensor_fp16": "F16", "tensor_bf16": "BF16", "tensor_tf32": "XF32", "tensor_fp8": "F8", "tensor_int8": "I8",
+           "tensor_fp64": "F64"}  # fmt: skip
+_CLONE = re.compile(r"(?: \[clone \.kd\]|\.kd)$")
+
+
+@dataclass
+class _DispatchRow:
+    """One launch: what the tables have of it. Times in nanoseconds."""
+
+    name: str
+    file: str
+    agent: str | None = None
+    queue: str | None = None
+    process: str | None = None
+    start: int | None = None
+    end: int | None = None
+    grid: tuple[int, int, int] | None = None
+    block: tuple[int, int, int] | None = None
+    registers: int | None = None
+    invocations: int = 1
+    seconds: float | None = None  # of a summary
+    counters: dict[str, float] = field(default_factory=dict)
+
+
+_Dispatches = dict[tuple[str | None, str, str], _DispatchRow]  # by agent, dispatch and name
+
+
+@dataclass
+class _DispatchTable:
+    """The content of one file."""
+
+    kind: str  # trace, counters, stats or agents
+    launches: _Dispatches = field(default_factory=dict)
+    devices: list[Evidence] = field(default_factory=list)
+
+    @property
+    def counters(self) -> set[str]:
+        return {name for launch in self.launches.values() for name in launch.counters}
+
+
+def recognize(head: bytes) -> bool:
+    """Whether a file begins with the header of one of these tables."""
+    header = head.partition(b"\n")[0].lower()
+    return HEAD.match(head) is not None and b"name" in header
+
+
+def read_all(files: Iterable[tuple[BinaryIO, str]]) -> Profile:
+    """The kernels of the files. Raises ProfileError, with the line, for a damaged row, and without kernels."""
+    names, runs, summaries, devices = [], list[_DispatchTable](), list[_DispatchTable](), dict[Evidence, None]()
+    for stream, name in files:
+        names.append(name)
+        table = _table(stream, name)
+        devices |= dict.fromkeys(table.devices)
+        if table.kind == "stats":
+            summaries.append(table)
+        elif table.launches:
+            _join(runs, table)
+    launches = [launch for run in runs or summaries for launch in run.launches.values()]
+    if not launches:
+        raise ProfileError(
+            f"{', '.join(names[:3])}: no kernels; collect with rocprofv3 --kernel-trace -f csv -- COMMAND"
+        )
+    origin = min((launch.start for launch in launches if launch.start is not None), default=0)
+    counted = any(launch.counters for launch in launches)
+    kernels = tuple(_kernel(number, launch, origin) for number, launch in enumerate(launches))
+    return Profile("rocprof", tuple(names), kernels, tuple(devices), tuple(_warnings(kernels, counted)))
+
+
+def _join(runs: list[_DispatchTable], table: _DispatchTable) -> None:
+    """Add a table to the run that has its launches and none of its counters, or as a run of its own."""
+    for run in runs:
+        small, large = sorted((run.launches.keys(), table.launches.keys()), key=len)
+        traces = run.kind == table.kind == "trace"
+        if traces or run.counters & table.counters or not small <= large:
+            continue
+        for key, launch in table.launches.items():
+            known = run.launches.setdefault(key, launch)
+            if known is launch:
+                continue
+            known.counters |= launch.counters
+            if table.kind == "trace":  # without counters kernels run as they do in production
+                launch.counters = known.counters
+                run.launches[key] = launch
+        run.kind = "trace" if table.kind == "trace" else run.kind
+        return
+    runs.append(table)
+
+
+def _table(stream: BinaryIO, file: str) -> _DispatchTable:
+    text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="replace", newline="")
+    try:
+        return _read(csv.reader(text), file)
+    except csv.Error as error:
+        raise ProfileError(f"{file}: {error}; the file is damaged") from None
+    finally:
+        text.detach()  # the caller closes the stream
+
+
+def _read(rows: Any, file: str) -> _DispatchTable:
+    columns = [name.strip().lower() for name in next(rows, [])]
+    if "calls" in columns:
+        kind = "stats"
+    elif "logical_node_id" in columns:
+        kind = "agents"
+    else:
+        kind = "trace" if "kind" in columns else "counters"
+    table = _DispatchTable(kind)
+    for cells in rows:
+        if not cells:
+            continue
+        where = f"{file}:{rows.line_num}"
+        if len(cells) != len(columns):
+            raise ProfileError(f"{where}: the row has {len(cells)} cells but the header {len(columns)} columns")
+        try:
+            _add(table, dict(zip(columns, cells, strict=True)), file)
+        except (ValueError, OverflowError) as error:
+            raise ProfileError(f"{where}: {error}") from None
+    return table
+
+
+def _add(table: _DispatchTable, row: Mapping[str, str], file: str) -> None:
+    if table.kind == "agents":
+        if row.get("agent_type") == "GPU":
+            clock = _number(row.get("max_engine_clk_fcompute"))
+            units = _number(row.get("cu_count"))
+            table.devices.append(
+                Evidence(
+                    name=row.get("product_name") or row.get("name"),
+                    multiprocessors=int(units) if units else None,
+                    clock=clock * 1e6 if clock else None,
+                    file=file,
+                )
+            )
+        return
+    if table.kind == "stats":
+        name, seconds = _CLONE.sub("", row["name"]), float(row["totaldurationns"]) / 1e9
+        launch = _DispatchRow(name, file, invocations=int(row["calls"]), seconds=seconds)
+        table.launches[None, str(len(table.launches)), name] = launch
+        return
+    if row.get("kind", "KERNEL_DISPATCH") != "KERNEL_DISPATCH":
+        return
+    name = _CLONE.sub("", _first(row, _NAME) or "")
+    agent = re.sub(r"^\D+", "", _first(row, _AGENT) or "") or None
+    key = agent, _first(row, _DISPATCH) or str(len(table.launches)), name
+    launch = table.launches.setdefault(key, _DispatchRow(name, file, agent, _first(row, _QUEUE), _first(row, _PROCESS)))
+    launch.start, launch.end = _whole(_first(row, _START)), _whole(_first(row, _END))
+    if "workgroup_size_x" in row:
+        block = [_whole(row[f"workgroup_size_{axis}"]) or 1 for axis in "xyz"]
+        threads = [_whole(row[f"grid_size_{axis}"]) or 1 for axis in "xyz"]  # AMD's grid counts threads, not blocks
+        launch.block = extent(block)
+        launch.grid = extent(-(-total // size) for total, size in zip(threads, block, strict=True))
+    launch.registers = _whole(row.get("vgpr_count") or row.get("arch_vgpr"))
+    if "counter_name" in row:
+        counter = row["counter_name"].upper()
+        launch.counters[counter] = launch.counters.get(counter, 0.0) + float(row["counter_value"])
+    else:
+        for column, cell in row.items():
+            if column.startswith(("sq_", "tcc_", "fetch_size", "write_size", "fetchsize", "writesize")) and cell:
+                launch.counters[column.upper()] = float(cell)
+
+
+def _first(row: Mapping[str, str], columns: Iterable[str]) -> str | None:
+    return next((row[column] for column in columns if row.get(column)), None)
+
+
+def _number(text: str | None) -> float | None:
+    return float(text) if text else None
+
+
+def _whole(text: str | None) -> int | None:
+    return int(float(text)) if text and "." in text else int(text) if text else None
+
+
+def _kernel(number: int, launch: _DispatchRow, origin: int) -> Kernel:
+    known = launch.start is not None and launch.end is not None
+    seconds = ((launch.end or 0) - (launch.start or 0)) / 1e9 if known else launch.seconds
+    return Kernel(
+        id=str(number), file=launch.file, name=launch.name, process=launch.process, device=launch.agent,
+        stream=launch.queue, grid=launch.grid, block=launch.block, invocations=launch.invocations, seconds=seconds,
+        start=(launch.start - origin) / 1e9 if launch.start is not None else None, registers=launch.registers,
+        flops=flops(launch.counters), bytes=Traffic(dram=dram_bytes(launch.counters)),
+    )  # fmt: skip
+
+
+def flops(counters: Mapping[str, float]) -> Flops:
+    """FLOPs by pipe; None where a counter of it is missing. Those of fp32 matrix cores count as fp32."""
+    vector: dict[str, float | None] = {}
+    for form, names in _VECTOR.items():
+        add, multiply, other, fused = (counters.get(name) for name in names)
+        if add is None or multiply is None or other is None or fused is None:
+            vector[form] = None
+        else:
+            vector[form] = _WAVEFRONT * (add + multiply + other + 2 * fused)
+    matrix = {field: counters.get(f"SQ_INSTS_VALU_MFMA_MOPS_{form}") for field, form in _MATRIX.items()}
+    fp32_matrix = counters.get("SQ_INSTS_VALU_MFMA_MOPS_F32")
+    fp32 = vector["F32"]
+    if fp32_matrix is not None:
+        fp32 = (fp32 or 0.0) + _MATRIX_OPERATION * fp32_matrix
+    return Flops(
+        fp64=vector["F64"],
+        fp32=fp32,
+        fp16=vector["F16"],
+        **{field: None if mops is None else _MATRIX_OPERATION * mops for field, mops in matrix.items()},
+    )
+
+
+def dram_bytes(counters: Mapping[str, float]) -> float | None:
+    """Bytes between L2 and memory; None if a counter is missing."""
+    sizes = [counters.get(name, counters.get(name.replace("_", ""))) for name in ("FETCH_SIZE", "WRITE_SIZE")]
+    if sizes[0] is not None and sizes[1] is not None:
+        return _KIBI * (sizes[0] + sizes[1])
+    for prefix in ("TCC_EA0", "TCC_EA"):
+        every = [
+            counters.get(f"{prefix}_{name}_sum".upper(), counters.get(f"{prefix}_{name}"))
+            for name in ("RDREQ", "RDREQ_32B", "WRREQ", "WRREQ_64B")
+        ]
+        bubble = counters.get("TCC_BUBBLE_SUM", counters.get("TCC_BUBBLE", 0.0 if prefix == "TCC_EA" else None))
+        if bubble is None or None in every:
+            continue
+        reads, small, writes, large = (value or 0.0 for value in every)
+        return 32 * small + 64 * (reads - small - bubble) + 128 * bubble + 64 * large + 32 * (writes - large)
+    return None
+
+
+def _warnings(kernels: Iterable[Kernel], counted: bool) -> Iterator[ReaderWarning]:
+    if not counted:
+        yield ReaderWarning(
+            "no counters: kernels have times only; collect them with rocprofv3 --pmc FETCH_SIZE WRITE_SIZE -f csv, and "
+            "--pmc SQ_INSTS_VALU_MFMA_MOPS_F16 SQ_INSTS_VALU_MFMA_MOPS_BF16 … in other passes, and give all files",
+            "counters",
+        )
+    elif any(kernel.flops.fp32 or kernel.flops.fp64 or kernel.flops.fp16 for kernel in kernels):
+        yield ReaderWarning(
+            "FLOPs of vector units count all lanes of a wavefront: an upper bound where lanes are masked", "counters"
+        )

@@ -1,0 +1,144 @@
+"""The CSV of AMD's profilers; the layouts are those of ROCm's documentation and of public repositories."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import roofmodel
+from roofmodel.errors import ProfileError
+from roofmodel.profiles.reading import read
+
+TRACE = """\
+"Kind","Agent_Id","Queue_Id","Stream_Id","Thread_Id","Dispatch_Id","Kernel_Id","Kernel_Name","Correlation_Id",\
+"Start_Timestamp","End_Timestamp","LDS_Block_Size","Scratch_Size","VGPR_Count","Accum_VGPR_Count","SGPR_Count",\
+"Workgroup_Size_X","Workgroup_Size_Y","Workgroup_Size_Z","Grid_Size_X","Grid_Size_Y","Grid_Size_Z"
+"KERNEL_DISPATCH","Agent 2",1,0,70,1,33,"Cijk_Ailk_Bljk_HHS_BH(int, float)",10,1000000,1100000,0,0,128,4,48,\
+256,1,1,512,2,1
+"KERNEL_DISPATCH","Agent 2",1,0,70,2,16,"copy<float>(float*, float const*)",11,1200000,1250000,0,0,8,4,16,\
+64,1,1,6400,1,1
+"""
+COUNTER_COLUMNS = (
+    '"Correlation_Id","Dispatch_Id","Agent_Id","Queue_Id","Process_Id","Thread_Id","Grid_Size","Kernel_Id",'
+    '"Kernel_Name","Workgroup_Size","LDS_Block_Size","Scratch_Size","VGPR_Count","Accum_VGPR_Count","SGPR_Count",'
+    '"Counter_Name","Counter_Value","Start_Timestamp","End_Timestamp"\n'
+)
+NAMES = {1: "Cijk_Ailk_Bljk_HHS_BH(int, float)", 2: "copy<float>(float*, float const*)"}
+AGENTS = """\
+"Node_Id","Logical_Node_Id","Agent_Type","Cpu_Cores_Count","Cu_Count","Max_Engine_Clk_Fcompute","Name","Product_Name"
+0,0,"CPU",192,192,0,"AMD EPYC 9654","AMD EPYC 9654"
+2,2,"GPU",0,304,2100,"gfx942","AMD Instinct MI300X"
+"""
+
+
+def counters(*rows: tuple[int, str, float]) -> str:
+    """A file of a pass: dispatch, counter and value; the times are longer than those of the trace."""
+    lines = [
+        f'{dispatch},{dispatch},"Agent 2",1,70,70,512,3,"{NAMES[dispatch]}",256,0,0,128,4,48,"{name}",{value:.6f},'
+        f"{dispatch * 1000000},{dispatch * 1000000 + 500000}\n"
+        for dispatch, name, value in rows
+    ]
+    return COUNTER_COLUMNS + "".join(lines)
+
+
+@pytest.fixture
+def files(tmp_path: Path):
+    def write(**texts: str) -> list[Path]:
+        for name, text in texts.items():
+            (tmp_path / f"{name}.csv").write_text(text)
+        return [tmp_path / f"{name}.csv" for name in texts]
+
+    return write
+
+
+def test_a_kernel_trace_has_names_times_and_sizes_in_workgroups(files) -> None:
+    gemm, copy = read(files(trace=TRACE)).kernels
+    assert (gemm.name, gemm.device, gemm.stream) == (NAMES[1], "2", "1")
+    assert (gemm.seconds, copy.seconds) == pytest.approx((100e-6, 50e-6))
+    assert (gemm.start, copy.start) == pytest.approx((0, 200e-6))
+    assert (gemm.grid, gemm.block) == ((2, 2, 1), (256, 1, 1))  # AMD's grid of 512 x 2 counts work items
+    assert gemm.registers == 128
+    assert gemm.flops.tensor_fp16 is None
+
+
+def test_passes_of_counters_are_joined_with_the_times_of_the_trace(files) -> None:
+    mops = counters((1, "SQ_INSTS_VALU_MFMA_MOPS_F16", 1000), (2, "SQ_INSTS_VALU_MFMA_MOPS_F16", 0))
+    sizes = counters(*((n, name, 10 * n) for n in (1, 2) for name in ("FETCH_SIZE", "WRITE_SIZE")))
+    gemm, copy = read(files(mops=mops, trace=TRACE, sizes=sizes)).kernels
+    assert gemm.seconds == pytest.approx(100e-6)  # not the 500 us under counters
+    assert (gemm.flops.tensor_fp16, copy.flops.tensor_fp16) == (512 * 1000, 0)
+    assert (gemm.bytes.dram, copy.bytes.dram) == (2 * 10 * 1024, 2 * 20 * 1024)  # kilobytes, read and written
+
+
+def test_requests_to_memory_have_three_sizes_on_an_mi300(files) -> None:
+    requests = {"RDREQ_sum": 100, "RDREQ_32B_sum": 10, "WRREQ_sum": 50, "WRREQ_64B_sum": 40}
+    rows = [(1, f"TCC_EA0_{name}", value) for name, value in requests.items()]
+    (kernel,) = read(files(a=counters(*rows, (1, "TCC_BUBBLE_sum", 60)))).kernels
+    assert kernel.bytes.dram == 32 * 10 + 64 * 30 + 128 * 60 + 64 * 40 + 32 * 10
+    (kernel,) = read(files(b=counters(*rows))).kernels
+    assert kernel.bytes.dram is None  # without the 128-byte requests the sum would be too small
+    rows = [(1, f"TCC_EA_{name}", value) for name, value in requests.items()]  # MI200 has none of them
+    (kernel,) = read(files(c=counters(*rows))).kernels
+    assert kernel.bytes.dram == 32 * 10 + 64 * 90 + 64 * 40 + 32 * 10
+
+
+def test_vector_instructions_count_64_lanes_and_a_fused_one_two_operations(files) -> None:
+    rows = [(1, f"SQ_INSTS_VALU_{kind}_F32", 10) for kind in ("ADD", "MUL", "TRANS", "FMA")]
+    profile = read(files(a=counters(*rows)))
+    assert profile.kernels[0].flops.fp32 == 64 * (10 + 10 + 10 + 2 * 10)
+    assert profile.kernels[0].flops.fp64 is None
+    assert "upper bound" in " ".join(profile.warnings)
+    (kernel,) = read(files(b=counters(*rows[:3]))).kernels
+    assert kernel.flops.fp32 is None  # FMA was not collected
+
+
+def test_the_agents_name_the_device(files) -> None:
+    trace, agents = files(trace=TRACE, agents=AGENTS)
+    evidence = read([trace, agents]).evidence
+    assert [each.name for each in evidence] == ["AMD Instinct MI300X"]
+    sizes = counters(*((n, name, 10 * n) for n in (1, 2) for name in ("FETCH_SIZE", "WRITE_SIZE")))
+    mops = counters((1, "SQ_INSTS_VALU_MFMA_MOPS_F16", 1000), (2, "SQ_INSTS_VALU_MFMA_MOPS_F16", 0))
+    document = roofmodel.plot(trace, agents, *files(sizes=sizes, mops=mops)).to_dict()
+    assert document["hardware"] == "mi300x"
+
+
+def test_the_older_rocprof_has_a_row_for_each_launch_with_its_counters(files) -> None:
+    text = (
+        '"Index","KernelName","gpu-id","queue-id","queue-index","pid","tid","grd","wgr","lds","scr","arch_vgpr",'
+        '"accum_vgpr","sgpr","wave_size","sig","obj","FETCH_SIZE","WRITE_SIZE","DispatchNs","BeginNs","EndNs",'
+        '"CompleteNs","DurationNs"\n'
+        '0,"bodyForce(Body*, float, int) [clone .kd]",0,0,0,36,36,65536,256,0,0,20,4,16,64,"0x0","0x7f",7.5,2.5,'
+        "1591372809346673,1591372809872935,1591372836189584,1591372836215944,26316649\n"
+    )
+    (kernel,) = read(files(results=text)).kernels
+    assert (kernel.name, kernel.device, kernel.process) == ("bodyForce(Body*, float, int)", "0", "36")
+    assert kernel.seconds == pytest.approx(26316649e-9)
+    assert kernel.bytes.dram == 10 * 1024
+
+
+def test_a_summary_has_a_row_for_each_name(files) -> None:
+    text = '"Name","Calls","TotalDurationNs","AverageNs","Percentage"\n"gemm(int)",24,10650240,443760.0,88.70\n'
+    (kernel,) = read(files(stats=text)).kernels
+    assert (kernel.name, kernel.invocations, kernel.seconds) == ("gemm(int)", 24, pytest.approx(10650240e-9))
+
+
+def test_a_run_is_read_from_a_kernel_trace(files) -> None:
+    (rank,) = roofmodel.trace(*files(trace=TRACE)).to_dict()["ranks"]
+    assert (rank["kernels"], rank["device"]) == (2, "2")
+    assert rank["busy_seconds"] == pytest.approx(150e-6)
+    assert rank["wall_seconds"] == pytest.approx(250e-6)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (TRACE[:-10], "22 columns"),
+        (TRACE.replace("1100000", "soon"), "trace.csv:2: .*soon"),
+        (AGENTS, "no kernels; collect with rocprofv3 --kernel-trace"),
+        (COUNTER_COLUMNS, "no kernels"),
+    ],
+)
+def test_damaged_files_and_files_without_kernels_are_refused(files, text: str, message: str) -> None:
+    with pytest.raises(ProfileError, match=message):
+        read(files(trace=text))
