@@ -565,6 +565,11 @@ RECIPES: dict[str, Callable[[Draw], dict[str, Any]]] = {
     "starcoder2": lambda d: d.llama() | {"use_bias": d.flag(), "sliding_window": d.one(None, d.window)},
     # transformers 5 requires that the heads divide the hidden size even if head_dim is given
     "llama": lambda d: d.llama() | {"attention_bias": d.flag(), "mlp_bias": d.flag(), "head_dim": d.other_head_dim},
+    "diffllama": lambda d: (
+        d.llama()
+        | {"num_attention_heads": 2 * d.heads, "num_key_value_heads": 2 * d.kv_heads, "head_dim": d.head_dim}
+        | {"attention_bias": d.flag()}
+    ),
     "mistral": lambda d: d.llama() | {"sliding_window": d.one(None, d.window), "head_dim": d.other_head_dim},
     "ministral": lambda d: (
         d.llama() | {"sliding_window": d.window, "head_dim": d.other_head_dim, "layer_types": d.types()}

@@ -59,6 +59,8 @@ AXES: dict[str, str] = {
     "t:j": "tokens, each with the initial state of its chunk",
     "k": "key-value heads",
     "g": "query heads per key-value head",
+    "kd": "key-value heads in one half of the values",
+    "gd": "query heads that use one of these",
     "h": "head size",
     "r": "rotary dimension: elements of a head that rotary embedding rotates",
     "h'": "head size of the values, where it differs from that of the keys",

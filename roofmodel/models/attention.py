@@ -52,6 +52,7 @@ class Attention(NamedTuple):
     chunked: bool = False  # each token attends within its chunk of `window` tokens, instead of a sliding window
     norm: HeadNorm | None = None  # on queries and keys
     sinks: bool = False  # a learned logit per head is part of the softmax
+    differential: bool = False  # halves of the heads are subtracted, with a learned factor (arXiv 2410.05258)
     disentangled: DisentangledAttention | None = None
     values_from_keys: bool = False  # values are the keys before norm and rotary embedding
     value_norm: Norm | None = None

@@ -177,6 +177,7 @@ FIELDS: dict[str, tuple[FieldType, Any]] = {
     "rotary": (FRACTION, 0),  # fraction of a head with rotary embedding
     "rotary_dim": (COUNT, lambda f: int(f["head_dim"] * f["rotary"])),
     "sinks": (FLAG, False),  # a learned logit per head that takes part in the softmax
+    "differential": (FLAG, False),  # the second half of the heads is subtracted from the first
     # sliding-window layers
     "window_heads": (SIZE, lambda f: f["heads"]),
     "window_kv_heads": (SIZE, lambda f: f["kv_heads"]),

@@ -170,6 +170,7 @@ def _attention(index: int, fields: Fields) -> Attention:
         chunked=fields["chunked"],
         norm=head_norm if fields["qk_norm"] and (has_rotary or not fields["qk_norm_rotary_only"]) else None,
         sinks=fields[f"{prefix}sinks"],
+        differential=fields["differential"],
         values_from_keys=fields["values_from_keys"] and not has_window,
         value_norm=norm._replace(gain=False, bias=False) if fields["value_norm"] else None,
         gate=fields["attention_gate"],

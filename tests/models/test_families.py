@@ -217,7 +217,7 @@ def test_the_config_class_named_in_notes_exists(model_type: str) -> None:
 
 # Keys of the real config classes that change neither shapes nor work. The test fails for a new, unlisted key.
 CHANGES_NO_SHAPE = re.compile(
-    r".*(dropout|dropout_prob|pdrop|drop|_eps|epsilon|_token_id|_coef|jitter_noise)|init_(std|device)|initializer_range"
+    r".*(dropout|dropout_prob|pdrop|drop|_eps|epsilon|_token_id|_coef|jitter_noise)|init_(std|device)|lambda_std_dev|initializer_range"
     r"|use_cache|rope_parameters|pretraining_tp|slow_but_exact|is_decoder|apply_residual_connection_post_layernorm"
     r"|.*_multipliers?|logits?_scal(e|ing)|.*_softcapping|query_pre_attn_scalar|clip_qkv|swiglu_(alpha|limit|limits|limits_shared)"
     r"|scale_(attn|attention|embedding).*|attention_softmax_in_fp32|reorder_and_upcast_attn|norm_topk_prob"

@@ -14,7 +14,7 @@ from roofmodel.counting.operator import Builder, Operator
 from roofmodel.counting.workload import Step, attended, attended_blocks, pairs, pairs_in_blocks
 from roofmodel.models.attention import Attention, CrossAttention, DisentangledAttention
 from roofmodel.models.norms_and_activations import HeadNorm, Norm
-from roofmodel.numbers.algebra import quotient
+from roofmodel.numbers.algebra import half, quotient
 
 
 def attention(att: Attention, block: BlockContext) -> Iterator[Operator]:
@@ -77,7 +77,35 @@ def attention(att: Attention, block: BlockContext) -> Iterator[Operator]:
 
     added = " + alibi[b k g s]" if att.alibi else " + bias[k g t:s]" if att.relative_bias else ""
     added += "".join(f" + {operator.lines[0].outputs[0]}" for operator in against_positions)
-    yield from _core(build, att, block, "attention", cache, keys_and_pairs, added, block.causal, against_positions)
+    if att.differential:
+        yield from _differential(build, att, block, cache, keys_and_pairs)
+    else:
+        yield from _core(build, att, block, "attention", cache, keys_and_pairs, added, block.causal, against_positions)
+    yield _output(build, att, block, "attention")
+
+
+def _differential(
+    build: Builder, att: Attention, block: BlockContext, cache: str, keys_and_pairs: Callable[[Step], Sizes]
+) -> Iterator[Operator]:
+    """Differential attention (arXiv 2410.05258) as transformers computes it.
+
+    All heads attend to each half of the values. The second half of the heads, times a learned factor, is subtracted
+    from the first; a norm over both halves follows.
+    """
+    build = build._replace(sizes={**build.sizes, "kd": half(att.kv_heads), "gd": 2 * build.sizes["g"]})
+    for number in ("1", "2"):
+        mix = f"p[b kd gd t:s] {cache}v[b s kd h] -> o{number}[b t k g h]"
+        yield from _core(
+            build, att, block, "attention", cache, keys_and_pairs, masked=block.causal, mix=mix, name=f"_{number}"
+        )
+    factors = " ".join(f"G_lambda_{name}[h]" for name in ("q1", "k1", "q2", "k2"))
+    line = f"o1[b t k g h] o2[b t k g h] {factors} -> o[b t k g h]"
+    yield build.operator("attention.difference", "attention", line, kind="elementwise", flops=2)
+    norm = Norm("rmsnorm", gain=False)
+    line = "o[b t k g h] -> o[b t k g h]"
+    yield build.operator(
+        "attention.norm", "attention", line, kind="norm", flops=norm_flops(norm) + 1, function="rmsnorm"
+    )
 
 
 def cross_attention(cross: CrossAttention, block: BlockContext) -> Iterator[Operator]:
@@ -95,6 +123,7 @@ def cross_attention(cross: CrossAttention, block: BlockContext) -> Iterator[Oper
         for name in ("k", "v"):
             yield _projection(build, att, name, "source[b s d]", f"{cache}{name}[b s k h]", "cross_")
     yield from _core(build, att, block, "cross_attention", cache, lambda step: keys_and_pairs)
+    yield _output(build, att, block, "cross_attention")
 
 
 def _build(att: Attention, block: BlockContext, keys_and_pairs: Sizes) -> Builder:
@@ -140,14 +169,17 @@ def _core(
     added: str = "",
     masked: bool = False,
     ahead: tuple[Operator, ...] = (),
+    mix: str = "",
+    name: str = "",
 ) -> Iterator[Operator]:
-    """Scores, softmax and weighted sum, in one kernel or several; then the output projection.
+    """Scores, softmax and weighted sum, in one kernel or several; then the gate.
 
     `keys_and_pairs` gives the sizes of `s` and `t:s` in a step. The terms in `added` (biases, and
     results of the operators in `ahead`) are added to the scores. Where scores are `masked`, eager attention applies the
     mask.
     """
-    group, h, cross = _group(place), _value_axis(att), place.removesuffix("attention")
+    group, h = _group(place), _value_axis(att)
+    mix = mix or f"p[b k g t:s] {cache}v[b s k {h}] -> o[b t k g {h}]"
 
     def core(step: Step) -> tuple[Operator, ...]:
         inner = build._replace(sizes={**build.sizes, **keys_and_pairs(step)})
@@ -155,23 +187,29 @@ def _core(
         mask = vector_flops.MASK if masked and step.attention == "eager" else 0
         return (
             *ahead,
-            inner.operator(f"{place}.scores", group, scores, kind="bmm"),
+            inner.operator(f"{place}.scores{name}", group, scores, kind="bmm"),
             inner.operator(
-                f"{place}.softmax",
+                f"{place}.softmax{name}",
                 group,
                 f"a[b k g t:s]{' B_sinks[k g]' if att.sinks else ''} -> p[b k g t:s]",
                 kind="softmax",
                 flops=vector_flops.SCALE + mask + vector_flops.SOFTMAX,
                 keeps="outputs",
             ),
-            inner.operator(f"{place}.mix", group, f"p[b k g t:s] {cache}v[b s k {h}] -> o[b t k g {h}]", kind="bmm"),
+            inner.operator(f"{place}.mix{name}", group, mix, kind="bmm"),
         )
 
-    yield from fused_or_eager(f"{place}.flash", group, core, block.step, kind="attention", causal=masked)
+    yield from fused_or_eager(f"{place}.flash{name}", group, core, block.step, kind="attention", causal=masked)
     if att.gate:
         yield gate(build, place, f"k g {h}", _gate_axes(att))
+
+
+def _output(build: Builder, att: Attention, block: BlockContext, place: str) -> Operator:
+    """The output projection."""
+    cross, h = place.removesuffix("attention"), _value_axis(att)
     bias = f" + B_{cross}out[d]" if att.out_bias else ""
-    yield build.operator(f"{place}.output", group, f"o[b t k g {h}] W_{cross}out[k g {h} d]{bias} -> {block.output}")
+    line = f"o[b t k g {h}] W_{cross}out[k g {h} d]{bias} -> {block.output}"
+    return build.operator(f"{place}.output", _group(place), line)
 
 
 def gate(build: Builder, place: str, axes: str, gated: str) -> Operator:

@@ -17,6 +17,12 @@ def _period(value: Any) -> Any:
     return len(value) if isinstance(value, str) else value
 
 
+def _even(value: Any) -> Any:
+    if value is not None and (type(value) is not int or value % 2):
+        raise ValueError("an even number")
+    return value
+
+
 def _exaone_types(f: Any) -> list[str]:
     """One full-attention layer per `sliding_window_pattern`, which may also be text such as LLLG."""
     if not f["window"]:
@@ -224,6 +230,15 @@ FAMILIES: dict[str, Family] = {
         activation=key("hidden_act", default="relu2"),
         attention_output_dropout=0.0,
         positions=key("max_position_embeddings", default=16384),
+    ),
+    "diffllama": LLAMA.like(
+        "DiffLlama",
+        classes=CLASSIFIERS,
+        refuses=("attention_dropout",),
+        kv_heads=key("num_key_value_heads", default=lambda f: f["heads"], read=_even),
+        differential=True,
+        mlp_width=key("intermediate_size", default=8192),
+        mlp_bias=False,
     ),
     "qwen3_vl_text": LLAMA_FAMILIES["qwen3"].like(
         "Qwen3VL",

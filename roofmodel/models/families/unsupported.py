@@ -16,7 +16,6 @@ UNSUPPORTED: dict[str, str] = {
     "blt": "bytes that are grouped into patches of variable length",
     "deepseek_ref": _COMPRESSED,
     "deepseek_v4": _COMPRESSED,
-    "diffllama": "the difference of two softmaxes in each head",
     "doge": "attention masks computed from values, and experts selected by product keys",
     "dots3_note_text": "latent attention with different sizes in sliding-window layers",
     "gemma3n_text": "several parallel streams of activations (AltUp)",
