@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,12 @@ def points(**counters: float) -> dict[str, InstructionPoint]:
 
 def test_the_peak_is_one_instruction_a_scheduler_and_cycle():
     assert peak(H100) == 132 * 4 * 1.98e9
+
+
+def test_a_chip_with_another_number_of_schedulers_has_no_peak():
+    """An SM of the P100 (compute capability 6.0) has two schedulers."""
+    assert peak(replace(H100, compute_capability="6.0")) is None
+    assert peak(replace(H100, compute_capability="12.0")) == peak(H100)
 
 
 def test_a_point_is_under_the_ceilings_of_issue_and_of_its_level():
