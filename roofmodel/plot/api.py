@@ -108,6 +108,11 @@ def plot(
     from roofmodel.plot.place import place
     from roofmodel.profiles.reading import report_progress
 
+    if instructions and (regions or hide_answers):
+        other = Option("regions" if regions else "hide_answers")
+        raise WorkloadError(
+            Option("instructions"), ": this picture is the same with ", other, "; leave out one of them"
+        )
     paths, timed = arguments.paths("files", files), arguments.paths("times", times)
     name = None if model is None else arguments.path("model", model)
     with report_progress(progress):
