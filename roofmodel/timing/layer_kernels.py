@@ -120,10 +120,11 @@ def is_decode(operator: Operator) -> bool:
     """Whether an attention has cached keys and few queries.
 
     These are one query per sequence, or, where a model verifies k drafted tokens, k + 1. Of an array, all elements must
-    be decodes. One token without cached keys is a prefill.
+    be decodes. One token without earlier keys is a prefill; the keys of cross-attention are those of the source.
     """
-    reads_cache = any(tensor.is_cached for tensor in operator.reads)
-    return reads_cache and _all(operator.sizes["t"] == 1 + operator.sizes.get("drafts", 0))
+    sizes = operator.sizes
+    has_keys = operator.name.startswith("cross_") or _all(sizes["s"] > sizes["t"])
+    return has_keys and _all(sizes["t"] == 1 + sizes.get("drafts", 0))
 
 
 def is_absorbed(operator: Operator) -> bool:
