@@ -198,9 +198,15 @@ def test_idle_time_before_a_kernel_of_a_timeline_is_a_reason():
 
 
 def test_what_the_counters_cannot_tell_is_listed():
-    titles = not_judged(Profile("ncu", ("a.csv",), (kernel(),)))
+    titles = not_judged(Profile("ncu", ("a.csv",), (kernel(),)), H100)
     assert "bank conflicts" in titles
     assert "a partial last wave" not in titles
+
+
+@pytest.mark.parametrize(("tool", "device"), [("rocprof", None), ("torch", "mi300x")])
+def test_counters_of_nvidia_are_not_missed_on_an_amd_gpu(tool: str, device: str | None):
+    launches = (Kernel("0", "a.csv", "k", seconds=1e-3),)
+    assert not_judged(Profile(tool, ("a.csv",), launches), device and Device.load(device)) == []
 
 
 def test_every_reason_is_declared_once():
