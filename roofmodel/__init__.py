@@ -22,6 +22,7 @@ __all__ = [
     "CollectionCommand",
     "CompareReport",
     "CountReport",
+    "CrossoverReport",
     "Derivation",
     "Device",
     "DeviceError",
@@ -111,6 +112,7 @@ if TYPE_CHECKING:
     from roofmodel.estimate.api import estimate
     from roofmodel.estimate.report import Report
     from roofmodel.explain.api import conventions, crossover, explain, reconcile
+    from roofmodel.explain.report import CrossoverReport
     from roofmodel.explore.api import explore
     from roofmodel.explore.report import ExplorePage
     from roofmodel.homework.api import check_homework, grade_homework, homework, homework_class
@@ -144,6 +146,7 @@ _NAMES = {
     "estimate.api": "estimate",
     "estimate.report": "Report",
     "explain.api": "conventions crossover explain reconcile",
+    "explain.report": "CrossoverReport",
     "explore.api": "explore",
     "explore.report": "ExplorePage",
     "homework.api": "check_homework grade_homework homework homework_class",

@@ -114,6 +114,11 @@ def _check_experts_and_positions(checked: _CheckedFields) -> None:
             f"{checked.at('experts_active', 'experts')}: {checked.named('experts_active')} cannot be more than "
             f"{checked.named('experts')}"
         )
+    if (fields["experts_active_groups"] or 0) > (fields["expert_groups"] or fields["experts_active_groups"] or 0):
+        raise ModelError(
+            f"{checked.at('experts_active_groups')}: {checked.named('experts_active_groups')} cannot be more than "
+            f"{checked.named('expert_groups')}"
+        )
     if fields["position_table"] and fields["positions"] is None:
         raise ModelError(
             f"{checked.at('positions')}: lacks {facts['positions'].key!r}, the number of rows of the position table"

@@ -182,7 +182,7 @@ def no_layout(
     arch: Architecture, gpus: int, restrictions: Mapping[str, Sequence[Any]], training: bool = False
 ) -> Iterator[Text]:
     """Why there is no layout to search."""
-    yield from (Option("gpus", gpus), f": no layout of {arch.name} uses {gpus} GPUs")
+    yield from (Option("gpus", gpus), f": no layout of {arch.name} uses at most {gpus} GPUs")
     if chosen := list(restrictions.keys() & {*GPUS, "micro_batch"}):
         yield " with these values of "
         yield joined(", ", [Option(option) for option in sorted(chosen)])

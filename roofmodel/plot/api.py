@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Unpack
 
 from roofmodel.devices.device import Hardware
+from roofmodel.errors import Option, WorkloadError
 from roofmodel.options import arguments
 from roofmodel.options.arguments import Model, PathLike, ProgressCallback, no_progress
 from roofmodel.options.keywords import WorkloadOptions
@@ -42,10 +43,14 @@ def read_profile(
     from roofmodel.plot.place import kernels
     from roofmodel.profiles.reading import report_progress
 
+    timed, old = arguments.paths("times", times), arguments.paths("before", before)
+    if timed and old:
+        raise WorkloadError(
+            Option("times"), " replaces the times of one side only, so ", Option("before"), " cannot compare them; "
+            "leave out one of the two",
+        )  # fmt: skip
     with report_progress(progress):
-        measured = kernels(arguments.paths("files", files), hw, arguments.paths("times", times))
-        old = arguments.paths("before", before)
-        return ProfileReport(measured, kernels(old, hw) if old else None)
+        return ProfileReport(kernels(arguments.paths("files", files), hw, timed), kernels(old, hw) if old else None)
 
 
 @checked
@@ -103,6 +108,11 @@ def plot(
     from roofmodel.plot.place import place
     from roofmodel.profiles.reading import report_progress
 
+    if instructions and (regions or hide_answers):
+        other = Option("regions" if regions else "hide_answers")
+        raise WorkloadError(
+            Option("instructions"), ": this picture is the same with ", other, "; leave out one of them"
+        )
     paths, timed = arguments.paths("files", files), arguments.paths("times", times)
     name = None if model is None else arguments.path("model", model)
     with report_progress(progress):

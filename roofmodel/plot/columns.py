@@ -125,12 +125,15 @@ CHANGES = Table(
     (
         Column("name", meaning="the kernel"),
         Column("before_name", meaning="its name before the change, if it was another one"),
-        Column("verdict", "", meaning="`faster`, `slower`, `unchanged` (within 2 %), `new` or `gone`"),
+        Column(
+            "verdict", "",
+            meaning="`faster`, `slower`, `unchanged` (within 2 %), `new` or `gone`; `unknown` without the times",
+        ),
         Column("before_launches", value="before.summed.invocations", meaning="the number of launches before"),
         Column("after_launches", value="after.summed.invocations", meaning="the number of launches after"),
         Column("before_seconds", "before", SECONDS, unknown="–", meaning="the sum of their durations before"),
         Column("after_seconds", "after", SECONDS, unknown="–", meaning="the sum of their durations after"),
-        Column("change_seconds", "change", SECONDS, meaning="after - before"),
+        Column("change_seconds", "change", SECONDS, unknown="–", meaning="after - before; null if a time is unknown"),
         Column("relative_change", "", PERCENT, text=_relative, meaning="after / before - 1"),
         Column(
             "causes", "kernel: what changed with its time", flat="; ".join, text=_kernel_and_causes, wrap=True,

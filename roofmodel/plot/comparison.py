@@ -1,7 +1,7 @@
 """Kernels before and after a change: faster, slower, new or gone, and what changed with their time.
 
-Kernels are matched by name. A name that only one side has is matched with the name that the other side launches in its
-place: between the same neighbors in the order of first launches, and as many of them.
+Kernels are matched by name. A name that only one side has is matched with the name of the same category that the other
+side launches in its place: between the same neighbors in the order of first launches, and as many of them.
 """
 
 from __future__ import annotations
@@ -10,14 +10,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
 from typing import Literal, NamedTuple
 
+from roofmodel.errors import Option, WorkloadError
 from roofmodel.numbers import units
 from roofmodel.plot.place import MeasuredKernels
 from roofmodel.profiles.kernel import Kernel
+from roofmodel.roofline.categories import category
 from roofmodel.roofline.judged_kernels import reasons_by_group
 from roofmodel.roofline.points import KernelGroup, Reason, flops_by_pipe, group, total
 from roofmodel.roofline.reasons import TITLES
 
-Verdict = Literal["faster", "slower", "unchanged", "new", "gone"]
+Verdict = Literal["faster", "slower", "unchanged", "new", "gone", "unknown"]
 UNCHANGED = 0.02  # of the time
 EXPLAINS = 0.2  # of the change: the least that a reason contributes to it
 NAMED = 2  # causes of a row
@@ -29,10 +31,6 @@ class MeasuredGroup(NamedTuple):
     summed: KernelGroup
     longest: Kernel
     reasons: Sequence[Reason]
-
-    @property
-    def seconds(self) -> float:
-        return self.summed.seconds or 0.0
 
 
 class KernelChange(NamedTuple):
@@ -49,44 +47,60 @@ class KernelChange(NamedTuple):
 
     @property
     def before_seconds(self) -> float | None:
-        return self.before and self.before.seconds
+        return self.before and self.before.summed.seconds
 
     @property
     def after_seconds(self) -> float | None:
-        return self.after and self.after.seconds
+        return self.after and self.after.summed.seconds
 
     @property
-    def change_seconds(self) -> float:
-        return (self.after_seconds or 0.0) - (self.before_seconds or 0.0)
+    def change_seconds(self) -> float | None:
+        """after - before; None if the time of a launch is unknown."""
+        before, after = (0.0 if side is None else side.summed.seconds for side in (self.before, self.after))
+        return None if before is None or after is None else after - before
 
     @property
     def relative_change(self) -> float | None:
         """after / before - 1."""
-        return self.change_seconds / self.before_seconds if self.before_seconds and self.after else None
+        if self.change_seconds is None or not self.before_seconds or self.after is None:
+            return None
+        return self.change_seconds / self.before_seconds
 
     @property
     def verdict(self) -> Verdict:
         if self.before is None or self.after is None:
             return "gone" if self.after is None else "new"
-        if abs(self.change_seconds) <= UNCHANGED * self.before.seconds:
+        change = self.change_seconds
+        if change is None:
+            return "unknown"
+        if abs(change) <= UNCHANGED * (self.before_seconds or 0.0):
             return "unchanged"
-        return "faster" if self.change_seconds < 0 else "slower"
+        return "faster" if change < 0 else "slower"
 
     @property
     def causes(self) -> list[str]:
         """What changed with the time: the numbers of launches, reasons that came or went, then counters."""
-        if self.verdict not in ("faster", "slower") or self.before is None or self.after is None:
+        change = self.change_seconds
+        if self.verdict not in ("faster", "slower") or self.before is None or self.after is None or change is None:
             return []
-        return [*_changed_reasons(self.before, self.after), *_changed_counters(self.before, self.after)][:NAMED]
+        sides = self.before, self.after
+        return [*_changed_reasons(*sides, change), *_changed_counters(*sides, change > 0)][:NAMED]
 
 
 def compare_kernels(before: MeasuredKernels, after: MeasuredKernels) -> list[KernelChange]:
-    """The kernels of two profiles, the largest change first."""
+    """The kernels of two profiles of one device each, the largest change first.
+
+    Raises WorkloadError for a profile of several devices.
+    """
+    if max(len(before.runs), len(after.runs)) > 1:
+        raise WorkloadError(
+            Option("before"), " compares the kernels of one device; give the files of one device at a time"
+        )
     old, new = _groups(before), _groups(after)
     changes = [KernelChange(name, old.get(old_name), new[name]) for name, old_name in _names(old, new)]
     matched = {change.before.summed.name for change in changes if change.before}
     changes += [KernelChange(name, group, None) for name, group in old.items() if name not in matched]
-    return sorted(changes, key=lambda change: -abs(change.change_seconds))
+    return sorted(changes, key=lambda change: -abs(change.change_seconds or 0.0))
 
 
 def _names(old: Iterable[str], new: Iterable[str]) -> Iterator[tuple[str, str]]:
@@ -97,32 +111,30 @@ def _names(old: Iterable[str], new: Iterable[str]) -> Iterator[tuple[str, str]]:
         others = [name for name in before[i:end] if name not in common]
         names = [name for name in after[j:stop] if name not in common]
         renamed = dict(zip(names, others, strict=True)) if kind == "replace" and len(others) == len(names) else {}
-        yield from ((name, renamed.get(name, name)) for name in after[j:stop])
+        for name in after[j:stop]:
+            other = renamed.get(name, name)
+            yield name, other if category(other) == category(name) else name
 
 
 def _groups(measured: MeasuredKernels) -> dict[str, MeasuredGroup]:
     """The launches by name, in the order of the first launch of each."""
-    groups: dict[str, MeasuredGroup] = {}
-    for profile, identification in measured.runs:
-        longest: dict[str, Kernel] = {}
-        for kernel in profile.kernels:
-            known = longest.setdefault(kernel.name, kernel)
-            if _seconds(kernel) > _seconds(known):
-                longest[kernel.name] = kernel
-        judged = reasons_by_group(profile, identification.device if identification else None)
-        sums = {each.name: each for each in group(profile.kernels, "name")}
-        for name, kernel in longest.items():
-            groups.setdefault(name, MeasuredGroup(sums[name], kernel, judged.get(name, ())))
-    return groups
+    ((profile, identification),) = measured.runs
+    longest: dict[str, Kernel] = {}
+    for kernel in profile.kernels:
+        known = longest.setdefault(kernel.name, kernel)
+        if _seconds(kernel) > _seconds(known):
+            longest[kernel.name] = kernel
+    judged = reasons_by_group(profile, identification.device if identification else None)
+    sums = {each.name: each for each in group(profile.kernels, "name")}
+    return {name: MeasuredGroup(sums[name], kernel, judged.get(name, ())) for name, kernel in longest.items()}
 
 
 def _seconds(kernel: Kernel) -> float:
     return (kernel.seconds or 0.0) / kernel.invocations
 
 
-def _changed_reasons(before: MeasuredGroup, after: MeasuredGroup) -> Iterator[str]:
+def _changed_reasons(before: MeasuredGroup, after: MeasuredGroup, change: float) -> Iterator[str]:
     """The reasons whose cost changed as the time did, the largest change first."""
-    change = after.seconds - before.seconds
     old, new = ({reason.reason: reason.seconds for reason in side.reasons} for side in (before, after))
     changes = {name: new.get(name, 0.0) - old.get(name, 0.0) for name in (*old, *new)}
     for name in sorted(changes, key=lambda name: -abs(changes[name])):
@@ -159,9 +171,8 @@ _COUNTERS: tuple[tuple[str, Callable[[MeasuredGroup], float | None], int], ...] 
 )  # fmt: skip
 
 
-def _changed_counters(before: MeasuredGroup, after: MeasuredGroup) -> Iterator[str]:
+def _changed_counters(before: MeasuredGroup, after: MeasuredGroup, slower: bool) -> Iterator[str]:
     """The counters that changed in the direction of the time, the largest ratio first."""
-    slower = after.seconds > before.seconds
     changed = []
     for name, value, sign in _COUNTERS:
         old, new = value(before), value(after)

@@ -116,7 +116,7 @@ def save_points(plot: RooflinePlot, path: str) -> Path:
         texts={
             "html": lambda: points_page(plot),
             "json": lambda: encoding.as_json(points_document(plot)),
-            "csv": lambda: points_csv(plot.rooflines),
+            "csv": lambda: points_csv(plot),
         },
     )
 
@@ -125,6 +125,7 @@ def points_page(plot: RooflinePlot) -> str:
     """The page of measured kernels and, with a model, of its predicted operators. Raises OutputError without plotly."""
     from roofmodel.roofline.page import html
 
+    refuse_instructions(plot)
     if plot.hide_answers:
         raise OutputError(Option("hide_answers"), ": an .html page shows all values; write .png, .svg or .pdf")
     return html(heading(plot), sources(plot), panels_of(plot), [*map(str, plot.warnings)])
@@ -144,6 +145,16 @@ def ceilings(device: Device, used: Sequence[Pipe]) -> list[dict[str, Any]]:
     return [*pipes, *levels]
 
 
-def points_csv(rooflines: Sequence[Roofline]) -> str:
+def points_csv(plot: RooflinePlot) -> str:
     """One line per point, in base units."""
-    return point_file_table(rooflines).csv(point_rows(rooflines))
+    refuse_instructions(plot)
+    return point_file_table(plot.rooflines).csv(point_rows(plot.rooflines))
+
+
+def refuse_instructions(plot: RooflinePlot) -> None:
+    """Raises OutputError for an instruction roofline, which is not in CSV files, data frames, checks and pages."""
+    if plot.instructions:
+        raise OutputError(
+            Option("instructions"), ": CSV, .html and ", Option("fail_if"), " have only the points of the roofline of "
+            "FLOPs; write .png, .svg, .pdf or .json",
+        )  # fmt: skip

@@ -10,7 +10,6 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from roofmodel.errors import ProfileError
 from roofmodel.numbers import units
 from roofmodel.plot.place import Roofline, RooflinePlot
 from roofmodel.report import canvas, labels, marks
@@ -66,18 +65,8 @@ def instructions_document(plot: RooflinePlot) -> dict[str, Any]:
 
 
 def instructions_table(plot: RooflinePlot) -> Group:
-    """The points of the instruction roofline, device by device. Raises ProfileError without the counters."""
-    check_counters(plot)
+    """The points of the instruction roofline, device by device."""
     return Group(*(block for roofline in plot.rooflines for block in _table(roofline)))
-
-
-def check_counters(plot: RooflinePlot) -> None:
-    """Raises ProfileError if no kernel has the counters of the instruction roofline."""
-    if not any(roofline.instructions for roofline in plot.rooflines):
-        raise ProfileError(
-            f"{', '.join(plot.files[:3])}: no kernel has the counters of the instruction roofline: collect "
-            "smsp__inst_executed.sum, or use ncu --set full"
-        )
 
 
 def _table(roofline: Roofline) -> Iterator[RenderableType]:
@@ -93,11 +82,11 @@ def _table(roofline: Roofline) -> Iterator[RenderableType]:
 
 def draw_instructions(plot: RooflinePlot, heading: str, subtitle: str, path: Path, form: str) -> None:
     """Draw the instruction roofline of the first device with counters; `form` is png, svg or pdf."""
-    check_counters(plot)
     roofline = next(each for each in plot.rooflines if each.instructions)
     issue, levels = peak(roofline.device), transactions_per_second(roofline.device)
-    total = sum(point.seconds for point in roofline.instructions if point.level == "dram") or 1.0
-    relevant = [point for point in roofline.instructions if point.seconds >= MIN_SHARE * total]
+    seconds = {point.name: point.seconds for point in roofline.instructions}
+    least = min(MIN_SHARE * sum(seconds.values()), max(seconds.values()))
+    relevant = [point for point in roofline.instructions if point.seconds >= least]
     top = issue or max(point.instructions_per_second for point in relevant)
     window = _limits(relevant, top)
     left, right, bottom, _ = window

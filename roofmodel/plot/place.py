@@ -154,9 +154,11 @@ def place(
 
     Instead of a model, `model` lists textbook kernels, or `line` states a kernel; see `textbook.requested`.
     Times of the files in `times` replace theirs; FLOPs that `flops` states (see `stated_flops`) replace measured ones;
-    `clock` and `ceilings` are as for `choose_ceilings`. Raises RoofError for no input, an unknown device, or a file
-    that is not a profile.
+    `clock` and `ceilings` are as for `choose_ceilings`. Raises RoofError for no input, an unknown device, a file that
+    is not a profile, or `instructions` without their counters.
     """
+    if instructions and not files:
+        raise WorkloadError(Option("instructions"), " needs a profile of ncu: a model has no warp instructions")
     if not files and ((model is None and line is None) or hw is None):
         raise WorkloadError(
             "nothing to plot; give profiler files, or ", Option("model", "MODEL"), " ", Option("hw", "HW"), ", or both"
@@ -187,7 +189,7 @@ def place(
             notes += remarks
             used |= matched
         placed_points, point_warnings = (
-            _measured_points(profile, by, identification, chosen, run.hw) if files else ([], [])
+            _measured_points(profile, by, identification, chosen, run.hw, instructions) if files else ([], [])
         )
         point_warnings += _count_warnings(profile, works)
         placed_points = [point._replace(reasons=tuple(judged.get(point.name, ()))) for point in placed_points]
@@ -212,6 +214,11 @@ def place(
         device = f"{identification.device.id}: " if len(runs) > 1 else ""
         run_warnings = [rename_files(text, names) for text in run_warnings]
         warnings += [Message(device, text) if device else text for text in run_warnings]
+    if instructions and not any(roofline.instructions for roofline in rooflines):
+        raise ProfileError(
+            f"{', '.join(list(names.values())[:3])}: no kernel has the counters of the instruction roofline: collect "
+            "smsp__inst_executed.sum, dram__bytes.sum and gpu__time_duration.sum, or use ncu --set full"
+        )
     refuse_unused(statements, used, (kernel for run in runs for kernel in run.profile.summed()))
     if architecture is not None and os.path.exists(expand(str(model))):
         model = architecture.name
@@ -220,14 +227,19 @@ def place(
 
 
 def _measured_points(
-    profile: Profile, by: str, identification: DeviceIdentification, ceilings: Ceilings, hw: Hardware | None
+    profile: Profile,
+    by: str,
+    identification: DeviceIdentification,
+    ceilings: Ceilings,
+    hw: Hardware | None,
+    instructions: bool,
 ) -> tuple[list[points.Point], list[Text]]:
-    """A profile's points, and warnings about them. Raises ProfileError if no kernel has a point."""
+    """A profile's points, and warnings about them. Raises ProfileError if no kernel has a point and one is needed."""
     groups = _groups(profile, by)
     placed_points = points.points(groups, ceilings.device)
     if profile.tool == "torch":  # which has no counters
         placed_points = [point._replace(counted=True) for point in placed_points]
-    if all(point.intensity is None for point in placed_points):
+    if not instructions and all(point.intensity is None for point in placed_points):
         raise ProfileError(
             f"{', '.join(profile.files[:3])}: no kernel can be placed on a roofline: {_missing_input(profile)}; "
             f"{KERNELS} lists the kernels; ",

@@ -131,7 +131,9 @@ class PlotReport(TextResult, PictureResult):
     def to_frame(self) -> pandas.DataFrame:
         """One row per point in base units, with the columns of `roof plot --format csv`."""
         from roofmodel.plot.columns import point_file_table, point_rows
+        from roofmodel.plot.data import refuse_instructions
 
+        refuse_instructions(self.placed)
         return point_file_table(self.placed.rooflines).frame(point_rows(self.placed.rooflines))
 
     @classmethod
@@ -144,7 +146,7 @@ class PlotReport(TextResult, PictureResult):
         from roofmodel.plot.data import points_csv
         from roofmodel.report.encoding import as_json
 
-        return {"json": lambda: as_json(self.to_dict()), "csv": lambda: points_csv(self.placed.rooflines)}
+        return {"json": lambda: as_json(self.to_dict()), "csv": lambda: points_csv(self.placed)}
 
     def save(self, path: PathLike) -> Path:
         """Write a picture (png, svg, pdf), a page (html) or the data (json, csv), by the suffix."""

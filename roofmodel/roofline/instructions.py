@@ -20,7 +20,7 @@ from roofmodel.roofline.points import GROUPINGS, LEVELS
 
 TRANSACTION = 32  # bytes
 WAVEFRONT = 128  # bytes of shared memory
-SCHEDULERS = 4  # of an SM, each issues one warp instruction per cycle (compute capability 5.0 to 12.1)
+SCHEDULERS = 4  # of an SM, each issues one warp instruction per cycle (compute capability 7.0 to 12.1; 6.0 has 2)
 WALLS: Mapping[str, float] = {"one sector": 1.0, "neighboring floats": 1 / 4, "a sector each": 1 / 32}
 """Access patterns of the threads of a warp -> global memory instructions per sector."""
 _REQUESTS = tuple(f"l1tex__t_requests_pipe_lsu_mem_global_op_{op}.sum" for op in ("ld", "st"))
@@ -52,7 +52,9 @@ class InstructionPoint(NamedTuple):
 
 
 def peak(device: Device) -> float | None:
-    """Warp instructions per second; None if the clock or the number of SMs is unknown."""
+    """Warp instructions per second; None without the clock or the number of SMs, or below compute capability 7.0."""
+    if float(device.compute_capability or 7) < 7:
+        return None
     clock = device.clocks.get("boost")
     return device.multiprocessors * SCHEDULERS * clock if device.multiprocessors and clock else None
 
@@ -104,7 +106,8 @@ def _points(name: str, sums: Mapping[str, float], limiting: str | None, device: 
         if not transactions or not instructions:
             continue
         intensity = instructions / transactions
-        memory = ceilings["l1" if level == "global" else level] * intensity if _has(ceilings, level) else None
+        rate = ceilings.get("l1" if level == "global" else level)
+        memory = None if rate is None else rate * intensity
         attainable = None if memory is None or issue is None else min(issue, memory)
         points.append(
             InstructionPoint(
@@ -120,7 +123,3 @@ def _points(name: str, sums: Mapping[str, float], limiting: str | None, device: 
             )
         )
     return points
-
-
-def _has(ceilings: Mapping[str, float], level: str) -> bool:
-    return ("l1" if level == "global" else level) in ceilings

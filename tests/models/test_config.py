@@ -107,6 +107,8 @@ BAD: list[tuple[str, dict[str, Any], dict[str, Any], list[str]]] = [
      ["'id2label' is 2 but 'num_labels' is 3", "keep one"]),
     ("more experts active than there are", MIXTRAL, {"num_experts_per_tok": 20},
      ["num_experts_per_tok 20", "num_local_experts 8"]),
+    ("more groups of experts active than there are", DEEPSEEK, {"topk_group": 12, "n_group": 8},
+     ["topk_group 12", "n_group 8"]),
     ("labels a word", BERT, {"num_labels": "two"},
      ["'num_labels' is 'two'", "a mapping of class index to name, or the number of classes"]),
     ("labels none", BERT, {"id2label": {}},

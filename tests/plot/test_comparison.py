@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from roofmodel import read_profile
+from roofmodel.errors import WorkloadError
 from tests.command_line import run
 
 HEADER = '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size"'
@@ -76,3 +77,34 @@ def test_a_check_finds_a_kernel_that_became_slower(files, monkeypatch, capsys) -
     assert done.status == 3
     assert "slow slower: relative_change 100.0%: relative_change>5%" in done.err
     assert "sum" not in [line.split()[1] for line in done.err.splitlines() if line.startswith("failed:")]
+
+
+def test_kernels_of_several_devices_are_not_summed_by_name(tmp_path: Path) -> None:
+    old, new = profile(tmp_path / "old.csv", ("load", 20, 1)), profile(tmp_path / "new.csv", ("load", 10, 1))
+    with pytest.raises(WorkloadError, match="one device at a time"):
+        _ = read_profile(f"{new}@h100", f"{new}@h200", before=[f"{old}@h100", f"{old}@h200"]).changes
+
+
+def test_times_of_one_side_are_not_compared_with_counters_of_the_other(files: tuple[Path, Path]) -> None:
+    old, new = files
+    with pytest.raises(WorkloadError, match="leave out one"):
+        read_profile(new, hw="h100", times=old, before=old)
+
+
+def test_without_times_the_change_is_unknown(tmp_path: Path) -> None:
+    old, new = (profile(tmp_path / name, ("load", 1000, 1000), ("sum", 1, 1)) for name in ("old.csv", "new.csv"))
+    new.write_text(new.read_text("utf-8").replace('"1000","1000"', '"1000",""'), "utf-8")
+    report = read_profile(new, hw="h100", before=old)
+    load = next(row for row in report.to_dict()["comparison"]["kernels"] if row["name"] == "load")
+    assert load["before_seconds"] == pytest.approx(1e-6)
+    assert (load["after_seconds"], load["change_seconds"], load["relative_change"]) == (None, None, None)
+    assert (load["verdict"], load["causes"]) == ("unknown", [])
+
+
+def test_a_kernel_of_another_category_is_no_rename(tmp_path: Path) -> None:
+    around = ("load", 10, 1), ("store", 10, 1)
+    old = profile(tmp_path / "old.csv", around[0], ("layernorm_kernel", 90, 1), around[1])
+    new = profile(tmp_path / "new.csv", around[0], ("nccl_allreduce", 10, 1), around[1])
+    verdicts = {change.name: change.verdict for change in read_profile(new, hw="h100", before=old).changes}
+    assert verdicts["layernorm_kernel"] == "gone"
+    assert verdicts["nccl_allreduce"] == "new"

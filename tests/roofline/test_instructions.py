@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from roofmodel import plot
 from roofmodel.devices.device import Device
-from roofmodel.errors import ProfileError
+from roofmodel.errors import OutputError, ProfileError, WorkloadError
 from roofmodel.profiles.kernel import Kernel, Traffic
 from roofmodel.roofline.instructions import InstructionPoint, instruction_points, peak
+from tests.printing import printed
 
 H100 = Device.load("h100")
+EXAMPLES = Path(__file__).parents[2] / "examples"
 DIAGNOSED = Path(__file__).parents[1] / "data/gpu/h100/diagnosed/raw.csv.gz"
 
 
@@ -25,6 +28,12 @@ def points(**counters: float) -> dict[str, InstructionPoint]:
 
 def test_the_peak_is_one_instruction_a_scheduler_and_cycle():
     assert peak(H100) == 132 * 4 * 1.98e9
+
+
+def test_a_chip_with_another_number_of_schedulers_has_no_peak():
+    """An SM of the P100 (compute capability 6.0) has two schedulers."""
+    assert peak(replace(H100, compute_capability="6.0")) is None
+    assert peak(replace(H100, compute_capability="12.0")) == peak(H100)
 
 
 def test_a_point_is_under_the_ceilings_of_issue_and_of_its_level():
@@ -61,8 +70,49 @@ def test_a_picture_and_a_table_are_made(tmp_path: Path):
     assert {point["level"] for point in report.to_dict()["instructions"]["points"]} == {"dram", "l2", "l1", "global"}
 
 
-def test_without_the_counters_the_message_names_them():
-    report = plot(Path(__file__).parents[2] / "examples/ncu_by_hand.csv", hw="a100", instructions=True)
-    assert report.to_dict()["instructions"] == {"ceilings": [], "points": []}
-    with pytest.raises(ProfileError, match=r"smsp__inst_executed\.sum"):
-        report.__rich__()
+def profile(path: Path, launches: int = 1, **metrics: tuple[str, float]) -> Path:
+    """A table of Nsight Compute of an H100 with metrics (unit, value), the same for each launch."""
+    metrics = {"gpu__time_duration.sum": ("ns", 1e6), "smsp__inst_executed.sum": ("inst", 1e6)} | metrics
+    names, units, values = zip(*((name, *value) for name, value in metrics.items()), strict=True)
+    rows = [["ID", "Kernel Name", "Device", "CC", *names], ["", "", "", "", *units]]
+    rows += [[str(i), f"sort_{i}", "0", "9.0", *map(str, values)] for i in range(launches)]
+    path.write_text("".join(",".join(f'"{cell}"' for cell in row) + "\n" for row in rows), "utf-8")
+    return path
+
+
+def test_without_the_counters_the_message_names_some_that_suffice(tmp_path: Path):
+    by_hand = EXAMPLES / "ncu_by_hand.csv"
+    assert plot(by_hand, hw="a100").to_dict()["instructions"] == {"ceilings": [], "points": []}
+    named = r"smsp__inst_executed\.sum, dram__bytes\.sum and gpu__time_duration\.sum"
+    with pytest.raises(ProfileError, match=named):
+        plot(by_hand, hw="a100", instructions=True)
+    named_only = profile(tmp_path / "a.csv", **{"dram__bytes.sum": ("byte", 320e6)})
+    (point,) = plot(named_only, hw="h100", instructions=True).to_dict()["instructions"]["points"]
+    assert (point["level"], point["intensity"]) == ("dram", pytest.approx(0.1))  # 1 M / (320 MB / 32 B)
+
+
+def test_a_profile_without_bytes_of_dram_has_a_table_and_a_picture(tmp_path: Path):
+    """A hundred and one kernels of the same time: each takes less than 1 % of it."""
+    sectors = {"l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum": ("", 1e5),
+               "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum": ("", 4e5)}  # fmt: skip
+    for launches in (1, 101):
+        report = plot(profile(tmp_path / "a.csv", launches, **sectors), hw="h100", instructions=True)
+        assert {point["level"] for point in report.to_dict()["instructions"]["points"]} == {"l1", "global"}
+        assert "sort_0" in printed(report)
+        assert report.save(tmp_path / "a.png").stat().st_size > 10_000
+
+
+def test_what_has_no_warp_instructions_is_refused(tmp_path: Path):
+    report = plot(DIAGNOSED, instructions=True)
+    for suffix in ("html", "csv"):
+        with pytest.raises(OutputError, match=r"write \.png"):
+            report.save(tmp_path / f"a.{suffix}")
+    with pytest.raises(OutputError, match=r"write \.png"):
+        report.text("csv")
+    with pytest.raises(OutputError, match="fail_if"):
+        report.rows_to_check()
+    for option in ("regions", "hide_answers"):
+        with pytest.raises(WorkloadError, match=f"{option}; leave out one"):
+            plot(DIAGNOSED, instructions=True, **{option: True})
+    with pytest.raises(WorkloadError, match="needs a profile of ncu"):
+        plot(model="matmul", hw="a100", instructions=True)

@@ -167,11 +167,18 @@ def with_captured_launches(work: pandas.DataFrame, calls: pandas.DataFrame) -> p
     columns = {"launch_start": "start", "launch_end": "end", "launch_thread": "thread", "launch_call": "name"}
     joined = work.astype({"launch_thread": object, "launch_call": object})
     in_graph = (work["kind"] == KERNEL) & joined["launch_call"].str.contains("GraphLaunch", na=False, regex=False)
+    rows, captured_calls = [], []
     for _, replay in work[in_graph].groupby(["launch_start", "correlation"]):
         only, *others = captures.get(len(replay), [None])
         if only is not None and not others and replay["stream"].nunique() == 1:
-            for column, of_call in columns.items():
-                joined.loc[replay.index, column] = only[of_call].to_numpy()
+            rows.append(replay.index)
+            captured_calls.append(only)
+    if rows:
+        import pandas as pd
+
+        of_rows = pd.concat(captured_calls)
+        for column, of_call in columns.items():
+            joined.loc[np.concatenate(rows), column] = of_rows[of_call].to_numpy()
     return joined
 
 

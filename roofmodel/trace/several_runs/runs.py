@@ -43,7 +43,8 @@ def read(files: Sequence[str], before: Sequence[str] = (), one_run: bool = False
     timelines = reading.read([path for side in sides for path in side])
     if len(sides) < 2 or one_run:
         return Runs([timelines])
-    return _runs_of_arguments([[t for t in timelines if _place(t.file) in map(_place, side)] for side in sides])
+    places = [set(map(_place, side)) for side in sides]
+    return _runs_of_arguments([[t for t in timelines if _place(t.file) in side] for side in places])
 
 
 def _runs_of_arguments(arguments: list[list[Timeline]]) -> Runs:
