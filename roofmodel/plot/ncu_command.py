@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 
 from roofmodel.devices.device import Device, Hardware, device_name
 from roofmodel.errors import Command, DeviceError, Message, Option, Text, WorkloadError, ignored, shorten
+from roofmodel.profiles.kernel import AMD_COUNTERS
 from roofmodel.profiles.ncu import metric_catalog
 
 EXAMPLE = Command(
@@ -23,8 +24,11 @@ EXAMPLE = Command(
 def collection_advice(hw: Hardware | None) -> Text:
     """How to collect missing counters on a device. A device file has only its name: its folder may name a person."""
     name = os.path.basename(device_name(hw)) if hw else "HW"
-    if hw and Device.load(hw).compute_capability is None:
-        return f"counters are supported on NVIDIA GPUs only; kernels on {shorten(name)} have times only"
+    device = Device.load(hw) if hw else None
+    if device and device.vendor == "AMD":
+        return f"to collect the missing metrics, run {AMD_COUNTERS}"
+    if device and device.compute_capability is None:
+        return f"counters of NVIDIA and AMD GPUs only are read; kernels on {shorten(name)} have times only"
     command = Command(f"`roof ncu-command --hw {shlex.quote(name)} -- CMD`", f"`roofmodel.ncu_command(CMD, {name!r})`")
     return Message("to collect the missing metrics, run the command of ", command)
 

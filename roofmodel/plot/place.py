@@ -182,7 +182,7 @@ def place(
         chosen = choose_ceilings(identification.device, clock, ceilings, kernels, may_be_locked)
         profile, works = with_counts(run.profile, chosen.device)
         judged = reasons_by_group(profile, identification.device, by) if files else {}
-        missing = tuple(not_judged(profile)) if files else ()
+        missing = tuple(not_judged(profile, identification.device)) if files else ()
         warps = tuple(instruction_points(profile.longest(JUDGED), by, identification.device))
         if statements:
             profile, remarks, matched = with_stated_flops(profile, statements, chosen.device)

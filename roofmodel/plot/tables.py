@@ -44,7 +44,7 @@ def _kernels(run: DeviceProfile) -> Iterator[RenderableType]:
     device = identification and identification.device
     yield KERNELS.without("hardware").terminal(KernelRow(kernel, device=device) for kernel in longest)
     yield from omitted_rows(len(profile.kernels) - len(longest), "csv", "json")
-    yield from why_section(reasons_by_group(profile, device), not_judged(profile))
+    yield from why_section(reasons_by_group(profile, device), not_judged(profile, device))
 
 
 def changes_table(before: MeasuredKernels, after: MeasuredKernels, changes: Sequence[KernelChange]) -> Group:

@@ -108,6 +108,10 @@ class Traffic(NamedTuple):
 
 
 AMD_ALTERNATIVE = "for AMD GPUs, give the CSV of rocprofv3 (rocprofv3 --kernel-trace -f csv) or a PyTorch trace"
+AMD_COUNTERS = (
+    "rocprofv3 --pmc FETCH_SIZE WRITE_SIZE -f csv, and --pmc SQ_INSTS_VALU_MFMA_MOPS_F16 SQ_INSTS_VALU_MFMA_MOPS_BF16 "
+    "… in other passes, and give all files"
+)
 NO_FLOPS, NO_TRAFFIC = Flops(), Traffic()
 
 
@@ -261,7 +265,7 @@ class Evidence:
 class Profile:
     """The content of one or several files of one tool."""
 
-    tool: str  # "ncu", "nvprof", "nsys" or "torch"
+    tool: str  # "ncu", "nvprof", "nsys", "rocprof" or "torch"
     files: tuple[str, ...]
     kernels: Sequence[Kernel]
     evidence: tuple[Evidence, ...] = ()

@@ -19,13 +19,14 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
 from roofmodel.errors import ProfileError
-from roofmodel.profiles.kernel import Evidence, Flops, Kernel, Profile, ReaderWarning, Traffic, extent
+from roofmodel.profiles.kernel import AMD_COUNTERS, Evidence, Flops, Kernel, Profile, ReaderWarning, Traffic, extent
 
 HEAD = re.compile(
     rb'^(?:\xef\xbb\xbf)?"?(?:(?:Guid"?,"?)?Kind"?,"?Agent_Id|Correlation_Id"?,"?Dispatch_Id|Dispatch_ID|'
@@ -155,6 +156,8 @@ def _read(rows: Any, file: str) -> _DispatchTable:
             _add(table, dict(zip(columns, cells, strict=True)), file)
         except (ValueError, OverflowError) as error:
             raise ProfileError(f"{where}: {error}") from None
+        except KeyError as error:
+            raise ProfileError(f"{where}: the column {error} is missing") from None
     return table
 
 
@@ -173,7 +176,7 @@ def _add(table: _DispatchTable, row: Mapping[str, str], file: str) -> None:
             )
         return
     if table.kind == "stats":
-        name, seconds = _CLONE.sub("", row["name"]), float(row["totaldurationns"]) / 1e9
+        name, seconds = _CLONE.sub("", row["name"]), _finite(row["totaldurationns"]) / 1e9
         launch = _DispatchRow(name, file, invocations=int(row["calls"]), seconds=seconds)
         table.launches[None, str(len(table.launches)), name] = launch
         return
@@ -192,11 +195,11 @@ def _add(table: _DispatchTable, row: Mapping[str, str], file: str) -> None:
     launch.registers = _whole(row.get("vgpr_count") or row.get("arch_vgpr"))
     if "counter_name" in row:
         counter = row["counter_name"].upper()
-        launch.counters[counter] = launch.counters.get(counter, 0.0) + float(row["counter_value"])
+        launch.counters[counter] = launch.counters.get(counter, 0.0) + _finite(row["counter_value"])
     else:
         for column, cell in row.items():
             if column.startswith(("sq_", "tcc_", "fetch_size", "write_size", "fetchsize", "writesize")) and cell:
-                launch.counters[column.upper()] = float(cell)
+                launch.counters[column.upper()] = _finite(cell)
 
 
 def _first(row: Mapping[str, str], columns: Iterable[str]) -> str | None:
@@ -204,7 +207,14 @@ def _first(row: Mapping[str, str], columns: Iterable[str]) -> str | None:
 
 
 def _number(text: str | None) -> float | None:
-    return float(text) if text else None
+    return _finite(text) if text else None
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is not a finite number")
+    return value
 
 
 def _whole(text: str | None) -> int | None:
@@ -264,11 +274,7 @@ def dram_bytes(counters: Mapping[str, float]) -> float | None:
 
 def _warnings(kernels: Iterable[Kernel], counted: bool) -> Iterator[ReaderWarning]:
     if not counted:
-        yield ReaderWarning(
-            "no counters: kernels have times only; collect them with rocprofv3 --pmc FETCH_SIZE WRITE_SIZE -f csv, and "
-            "--pmc SQ_INSTS_VALU_MFMA_MOPS_F16 SQ_INSTS_VALU_MFMA_MOPS_BF16 … in other passes, and give all files",
-            "counters",
-        )
+        yield ReaderWarning(f"no counters: kernels have times only; collect them with {AMD_COUNTERS}", "counters")
     elif any(kernel.flops.fp32 or kernel.flops.fp64 or kernel.flops.fp16 for kernel in kernels):
         yield ReaderWarning(
             "FLOPs of vector units count all lanes of a wavefront: an upper bound where lanes are masked", "counters"

@@ -31,14 +31,20 @@ def reasons_by_launch(profile: Profile, device: Device | None) -> Callable[[Kern
     return judge
 
 
-def not_judged(profile: Profile) -> list[str]:
-    """The titles of the reasons whose counters no kernel of a profile has."""
+def not_judged(profile: Profile, device: Device | None) -> list[str]:
+    """The titles of the reasons whose counters no kernel of a profile has; only NVIDIA GPUs have such counters."""
+    if profile.tool == "rocprof" or (device is not None and device.vendor not in (None, "NVIDIA")):
+        return []
     known = {name for kernel in profile.longest(JUDGED) for name in kernel.counters or ()}
     return [rule.title for rule in REASONS if not known.issuperset(rule.needs)]
 
 
 def _idle(profile: Profile) -> dict[int, float]:
-    return gaps(profile.kernels, profile.copies) if profile.tool != "ncu" else {}  # ncu knows no start times
+    if profile.tool == "ncu":  # which knows no start times
+        return {}
+    # rocprof runs kernels one by one while it counts; only the times of its kernel trace come with sizes of the grid
+    one_by_one = (kernel.grid is None for kernel in profile.kernels) if profile.tool == "rocprof" else ()
+    return {} if any(one_by_one) else gaps(profile.kernels, profile.copies)
 
 
 def gaps(kernels: Iterable[Kernel], copies: Iterable[Kernel] = ()) -> dict[int, float]:

@@ -46,7 +46,8 @@ Removed = tuple[Terms, str] | None
 
 
 def _launch_gap(launch: Launch, terms: Terms) -> Removed:
-    return (terms._replace(gap=0.0), f"idle for {units.seconds(terms.gap)} before each") if terms.gap else None
+    text = f"idle for {units.seconds(terms.gap)} before each launch, on average"
+    return (terms._replace(gap=0.0), text) if terms.gap else None
 
 
 def _low_clock(launch: Launch, terms: Terms) -> Removed:
@@ -149,7 +150,9 @@ def _no_tensor_cores(launch: Launch, terms: Terms) -> Removed:
     vector = {pipe: flops.get(pipe) or 0.0 for pipe in ("fp32", "fp16", "fp64")}
     pipe = max(vector, key=lambda name: vector[name])
     tensor = {"fp32": "tensor_tf32", "fp16": "tensor_fp16", "fp64": "tensor_fp64"}[pipe]
-    if category(launch.kernel.name) not in MATMULS or device is None or tensor not in device.pipes:
+    if category(launch.kernel.name) not in MATMULS or device is None or not {pipe, tensor} <= device.pipes.keys():
+        return None
+    if device.vendor not in (None, "NVIDIA"):  # AMD's counters of fp32 include its matrix cores
         return None
     on_tensor_cores = sum(value for name, value in flops.items() if name.startswith("tensor"))
     work = vector[pipe] / launch.kernel.invocations
@@ -161,8 +164,12 @@ def _no_tensor_cores(launch: Launch, terms: Terms) -> Removed:
 
 
 def _unaligned(launch: Launch, terms: Terms) -> Removed:
-    """With rows of a multiple of 16 bytes: the same FLOPs at the peak of the tensor cores, and the DRAM traffic."""
-    tensor = {pipe: seconds for pipe, seconds in launch.pipe_seconds.items() if pipe.startswith("tensor_")}
+    """With rows of a multiple of 16 bytes: the same FLOPs at the peak of the tensor cores, and the DRAM traffic.
+
+    Not for fp64, whose two elements are 16 bytes.
+    """
+    pipes = launch.pipe_seconds.items()
+    tensor = {name: seconds for name, seconds in pipes if name.startswith("tensor_") and name != "tensor_fp64"}
     match = re.search(r"align[a-c]?([12])(?!\d)", launch.kernel.name)
     if not tensor or match is None or category(launch.kernel.name) not in MATMULS:
         return None
@@ -268,8 +275,9 @@ _SHARED = tuple(f"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{op}.sum" fo
 
 def _bank_conflicts(launch: Launch, terms: Terms) -> Removed:
     """Each conflict takes the L1 of one SM for one cycle."""
-    conflicts = launch.get("derived__memory_l1_wavefronts_shared_excessive") or launch.total(*_SHARED)
-    conflicts = conflicts or launch.total("l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum")
+    conflicts = launch.get("derived__memory_l1_wavefronts_shared_excessive")
+    if conflicts is None:
+        conflicts = launch.total(*_SHARED) or launch.total("l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum")
     if not conflicts or not launch.cycles or not launch.multiprocessors or "l1" not in terms.busy:
         return None
     seconds = conflicts / launch.multiprocessors / launch.cycles * launch.seconds

@@ -114,8 +114,9 @@ def test_ncu_is_not_suggested_for_other_vendors():
     with option_spelling(flag):
         assert "`roof ncu-command --hw h100 -- CMD`" in str(collection_advice("h100"))
     assert "`roofmodel.ncu_command(CMD, 'HW')`" in str(collection_advice(None))
-    assert collection_advice("mi300x") == (
-        "counters are supported on NVIDIA GPUs only; kernels on 'mi300x' have times only"
+    assert str(collection_advice("mi300x")).startswith("to collect the missing metrics, run rocprofv3 --pmc FETCH_SIZE")
+    assert collection_advice("tpu-v4") == (
+        "counters of NVIDIA and AMD GPUs only are read; kernels on 'tpu-v4' have times only"
     )
 
 

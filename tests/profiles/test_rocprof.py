@@ -9,6 +9,7 @@ import pytest
 import roofmodel
 from roofmodel.errors import ProfileError
 from roofmodel.profiles.reading import read
+from roofmodel.roofline.judged_kernels import reasons_by_group
 
 TRACE = """\
 "Kind","Agent_Id","Queue_Id","Stream_Id","Thread_Id","Dispatch_Id","Kernel_Id","Kernel_Name","Correlation_Id",\
@@ -130,6 +131,23 @@ def test_a_run_is_read_from_a_kernel_trace(files) -> None:
     assert rank["wall_seconds"] == pytest.approx(250e-6)
 
 
+def test_the_idle_time_is_that_of_a_trace_because_kernels_that_are_counted_run_one_by_one(files) -> None:
+    """100 us between the kernels of the trace; 500 us between those that are counted."""
+    sizes = counters(*((n, name, 10 * n) for n in (1, 2) for name in ("FETCH_SIZE", "WRITE_SIZE")))
+    counted = read(files(sizes=sizes))
+    assert not any(each.reason == "launch_gap" for each in reasons_by_group(counted, None)[NAMES[2]])
+    traced = read(files(sizes=sizes, trace=TRACE))
+    (gap,) = (each for each in reasons_by_group(traced, None)[NAMES[2]] if each.reason == "launch_gap")
+    assert gap.seconds == pytest.approx(100e-6)
+
+
+def test_a_kernel_that_ends_before_it_starts_has_no_time_in_a_timeline(files) -> None:
+    (trace,) = files(trace=TRACE.replace("1250000", "1150000"))
+    document = roofmodel.trace(trace).to_dict()
+    assert document["ranks"][0]["kernels"] == 1
+    assert "1 kernel has a time below zero" in " ".join(document["warnings"])
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -137,6 +155,9 @@ def test_a_run_is_read_from_a_kernel_trace(files) -> None:
         (TRACE.replace("1100000", "soon"), "trace.csv:2: .*soon"),
         (AGENTS, "no kernels; collect with rocprofv3 --kernel-trace"),
         (COUNTER_COLUMNS, "no kernels"),
+        (counters((1, "FETCH_SIZE", 1)).replace("Counter_Value", "Value"), "trace.csv:2: .*'counter_value' is missing"),
+        (TRACE.replace("Grid_Size_X", "Grid"), "trace.csv:2: .*'grid_size_x' is missing"),
+        (counters((1, "FETCH_SIZE", float("nan"))), "trace.csv:2: nan is not a finite number"),
     ],
 )
 def test_damaged_files_and_files_without_kernels_are_refused(files, text: str, message: str) -> None:

@@ -118,6 +118,8 @@ def test_a_bank_conflict_costs_a_cycle_of_one_l1():
     found = first(kernel(counters={f"l1tex__throughput{ELAPSED}": 1.0, **conflicts}))
     assert found.reason == "bank_conflicts"
     assert found.seconds == pytest.approx(0.6e-3)
+    none = {"derived__memory_l1_wavefronts_shared_excessive": 0.0, **conflicts}
+    assert first(kernel(counters={f"l1tex__throughput{ELAPSED}": 1.0, **none})).reason == "l1_bound"
 
 
 def test_a_gemm_without_tensor_cores_could_take_the_time_of_its_flops_on_them():
@@ -126,6 +128,25 @@ def test_a_gemm_without_tensor_cores_could_take_the_time_of_its_flops_on_them():
     assert sgemm.reason == "no_tensor_cores"
     assert sgemm.seconds == pytest.approx(1e-3 - 1e-3 * 0.1 / 0.8, rel=0.2)  # waiting falls as the busiest unit does
     assert not any(each.reason == "no_tensor_cores" for each in reasons(kernel("sum", flops=Flops(fp32=flops)), H100))
+
+
+@pytest.mark.parametrize("device", ["l4", "b200"])
+def test_a_gemm_in_fp16_has_no_reason_on_a_device_whose_vector_peak_in_fp16_is_unknown(device: str):
+    hgemm = kernel("hgemm", flops=Flops(fp16=1e9, tensor_fp16=0))
+    assert "no_tensor_cores" not in {each.reason for each in reasons(hgemm, Device.load(device))}
+
+
+def test_fp32_flops_of_an_amd_gpu_may_be_of_its_matrix_cores():
+    sgemm = kernel("sgemm", flops=Flops(fp32=0.8 * 163e12 * 1e-3, tensor_tf32=0))
+    assert "no_tensor_cores" not in {each.reason for each in reasons(sgemm, Device.load("mi300x"))}
+
+
+def test_two_elements_of_fp64_are_aligned():
+    name, busy = "cutlass_80_tensorop_{}gemm_128x128_32x3_nn_align2", {f"l1tex__throughput{ELAPSED}": 0.8}
+    double = reasons(kernel(name.format("d884"), flops=Flops(tensor_fp64=1e10), counters=busy), H100)
+    assert "unaligned" not in {each.reason for each in double}
+    half = reasons(kernel(name.format("h16816"), flops=Flops(tensor_fp16=1e10), counters=busy), H100)
+    assert "unaligned" in {each.reason for each in half}
 
 
 def test_diverging_threads_cost_their_share_of_the_instructions():
@@ -171,14 +192,21 @@ def test_idle_time_before_a_kernel_of_a_timeline_is_a_reason():
     profile = Profile("torch", ("t.json",), launches)
     gap = reasons_by_group(profile, None)["k"][0]
     assert (gap.reason, gap.seconds) == ("launch_gap", pytest.approx(40e-6))
+    assert gap.evidence == "idle for 13.3 µs before each launch, on average"  # 40 us / 3
     judge = reasons_by_launch(profile, None)
     assert [[each.reason for each in judge(launch)] for launch in launches] == [[], ["launch_gap"], ["launch_gap"]]
 
 
 def test_what_the_counters_cannot_tell_is_listed():
-    titles = not_judged(Profile("ncu", ("a.csv",), (kernel(),)))
+    titles = not_judged(Profile("ncu", ("a.csv",), (kernel(),)), H100)
     assert "bank conflicts" in titles
     assert "a partial last wave" not in titles
+
+
+@pytest.mark.parametrize(("tool", "device"), [("rocprof", None), ("torch", "mi300x")])
+def test_counters_of_nvidia_are_not_missed_on_an_amd_gpu(tool: str, device: str | None):
+    launches = (Kernel("0", "a.csv", "k", seconds=1e-3),)
+    assert not_judged(Profile(tool, ("a.csv",), launches), device and Device.load(device)) == []
 
 
 def test_every_reason_is_declared_once():

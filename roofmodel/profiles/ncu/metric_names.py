@@ -21,22 +21,18 @@ _METRICS_READ = re.compile(
     r"|sm__warps_active\.avg\.pct_of_peak_sustained_active$|launch__registers_per_thread$|SM Frequency$"
 )
 
-_PIPE = r"(alu|fma|fmaheavy|fmalite|fp16|fp64|xu|uniform|tensor\w*)"
 _DIAGNOSTIC = re.compile(
-    r"launch__(waves_per_multiprocessor|sm_count|occupancy_limit_\w+)$|(sm|smsp)__maximum_warps_\w+$"
-    r"|sm__cycles_active\.(avg|max)$|(dram|lts)__cycles_elapsed\.avg\.per_second$"
-    r"|(dram|lts|sm|gpu__dram|gpu__compute_memory)_{1,2}throughput\.avg\.pct_of_peak_sustained_elapsed$"
+    r"launch__(sm_count|occupancy_limit_\w+)$|sm__maximum_warps_per_active_cycle_pct$|sm__cycles_active\.avg$"
+    r"|(dram|lts|sm|gpu__dram)_{1,2}throughput\.avg\.pct_of_peak_sustained_elapsed$"
     r"|l1tex__throughput\.avg\.pct_of_peak_sustained_(active|elapsed)$"
-    rf"|sm__(inst_executed_pipe_{_PIPE}|pipe_{_PIPE}_cycles_active)\.avg\.pct_of_peak_sustained_active$"
-    r"|(sm__inst_executed|sm__inst_issued|smsp__issue_active)\.avg\.(per_cycle|pct_of_peak_sustained)_(active|elapsed)$"
-    r"|(sm|smsp)__(thread_)?inst_executed\.sum$|smsp__thread_inst_executed_per_inst_executed\.ratio$"
+    r"|smsp__issue_active\.avg\.pct_of_peak_sustained_(active|elapsed)$"
+    r"|(sm|smsp)__inst_executed\.sum$|smsp__thread_inst_executed_per_inst_executed\.ratio$"
     r"|l1tex__t_(sectors|requests)_pipe_lsu_mem_(global|local)_op_(ld|st|red|atom)\.sum$"
-    r"|smsp__sass_average_data_bytes_per_sector_mem_(global|local)_op_(ld|st)\.ratio$"
-    r"|(derived__)?memory_(l2_theoretical_sectors_global|l1_wavefronts_shared)(_ideal|_excessive)?$"
-    r"|l1tex__data_(bank_conflicts|pipe_lsu_wavefronts)_(pipe_lsu_)?mem_shared(_op_(ld|st|atom))?\.sum$"
-    r"|l1tex__data_pipe_lsu_wavefronts\.(sum|avg\.pct_of_peak_sustained_elapsed)$"
-    r"|lts__d_atomic_input_cycles_active\.(avg|max|sum)(\.pct_of_peak_sustained_elapsed)?$"
-    r"|lts__t_sectors(_op_(read|write|red|atom))?\.sum$|(lts|l1tex)__t_sector_hit_rate\.pct$"
+    r"|smsp__sass_average_data_bytes_per_sector_mem_global_op_(ld|st)\.ratio$"
+    r"|(memory_l1_wavefronts_shared|derived__memory_l1_wavefronts_shared_excessive)$"
+    r"|l1tex__data_bank_conflicts_pipe_lsu_mem_shared(_op_(ld|st|atom))?\.sum$"
+    r"|l1tex__data_pipe_lsu_wavefronts_mem_shared\.sum$"
+    r"|lts__d_atomic_input_cycles_active\.(avg|max)\.pct_of_peak_sustained_elapsed$"
     r"|smsp__average_warps_issue_stalled_(?!\w*not_issued)\w+_per_issue_active\.ratio$"
 )
 
@@ -72,7 +68,6 @@ _LABELS = {
     ("Memory Throughput", "byte/s"): f"{metric_catalog.DRAM}.sum.per_second",
     ("DRAM Bandwidth", "byte/s"): f"{metric_catalog.DRAM}.sum.per_second",
     # why a kernel is slow
-    ("Waves Per SM", ""): "launch__waves_per_multiprocessor",
     ("# SMs", ""): "launch__sm_count",
     ("Block Limit SM", ""): "launch__occupancy_limit_blocks",
     ("Block Limit Registers", ""): "launch__occupancy_limit_registers",
@@ -80,19 +75,14 @@ _LABELS = {
     ("Block Limit Warps", ""): "launch__occupancy_limit_warps",
     ("Block Limit Barriers", ""): "launch__occupancy_limit_barriers",
     ("Theoretical Occupancy", "%"): "sm__maximum_warps_per_active_cycle_pct",
-    ("Theoretical Active Warps per SM", ""): "sm__maximum_warps_avg_per_active_cycle",
     ("Elapsed Cycles", ""): "sm__cycles_elapsed.max",
     ("SM Active Cycles", ""): "sm__cycles_active.avg",
-    ("DRAM Frequency", "/s"): "dram__cycles_elapsed.avg.per_second",
     ("DRAM Throughput", "%"): "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
     ("L2 Cache Throughput", "%"): "lts__throughput.avg.pct_of_peak_sustained_elapsed",
     ("L1/TEX Cache Throughput", "%"): "l1tex__throughput.avg.pct_of_peak_sustained_active",
     ("Compute (SM) Throughput", "%"): "sm__throughput.avg.pct_of_peak_sustained_elapsed",
-    ("Executed Ipc Elapsed", ""): "sm__inst_executed.avg.per_cycle_elapsed",
     ("One or More Eligible", "%"): "smsp__issue_active.avg.pct_of_peak_sustained_active",
     ("Avg. Active Threads Per Warp", ""): "smsp__thread_inst_executed_per_inst_executed.ratio",
-    ("L1/TEX Hit Rate", "%"): "l1tex__t_sector_hit_rate.pct",
-    ("L2 Hit Rate", "%"): "lts__t_sector_hit_rate.pct",
 }
 _PER_CYCLE = re.compile(r"Predicated-On ([DFH](?:ADD|MUL|FMA)) Thread Instructions Executed Per Cycle\Z")
 _IDENTIFIER = re.compile(r"\b\w+__[\w.]+")

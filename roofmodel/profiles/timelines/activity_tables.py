@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 from roofmodel.errors import ProfileError
 from roofmodel.profiles import nsys_stats, nvprof, nvprof_database, rocprof
-from roofmodel.profiles.kernel import Kernel, Profile
+from roofmodel.profiles.kernel import Kernel, Profile, without_impossible_values
 from roofmodel.profiles.timelines.timeline import (
     CALLS,
     COPY,
@@ -51,14 +51,15 @@ def read_rocprof(file: BinaryIO, name: str) -> Timeline:
 
 
 def _timeline(profile: Profile, name: str, how_to_collect: str) -> Timeline:
-    activities = [each for each in (*profile.kernels, *profile.copies) if each.invocations == 1]
-    timed = [each for each in activities if each.start is not None and each.seconds is not None]
+    activities, impossible = without_impossible_values((*profile.kernels, *profile.copies))
+    single = [each for each in activities if each.invocations == 1]
+    timed = [each for each in single if each.start is not None and each.seconds is not None]
     if not timed:
         raise ProfileError(f"{name}: a summary without the start of each kernel; {how_to_collect}")
     work = TableBuilder(WORK)
     for activity in sorted(timed, key=lambda each: each.start or 0):
         work.add(**_cells(activity))
-    warnings = tuple(str(text) for text in profile.warnings if "not listed as kernels" not in text)
+    warnings = tuple(str(text) for text in (*profile.warnings, *impossible) if "not listed as kernels" not in text)
     tables = (empty(CALLS), empty(OPERATORS), empty(RANGES))
     return Timeline(profile.tool, name, work.frame(), *tables, profile.evidence, warnings)
 

@@ -248,19 +248,19 @@ def test_equal_duplicates_collapse_and_unequal_ones_are_an_error():
 
 def test_counters_that_explain_a_kernel_are_kept_and_never_refuse_a_file():
     """They are not needed for its FLOPs and bytes: an odd unit leaves one out, a second value is ignored."""
-    waves, hits = "launch__waves_per_multiprocessor", "lts__t_sector_hit_rate.pct"
+    multiprocessors, throughput = "launch__sm_count", "lts__throughput.avg.pct_of_peak_sustained_elapsed"
     rows = (
-        row(waves, "", "0.66"),
-        row(waves, "", "0.67"),
-        row(hits, "%", "27.66"),
+        row(multiprocessors, "", "132"),
+        row(multiprocessors, "", "133"),
+        row(throughput, "%", "27.66"),
         row("sm__cycles_active.avg", "us", "3"),
     )
     kernel = only(HEADER + row(BYTES, "byte", "1") + row(TIME, "ns", "1") + "".join(rows))
     assert kernel.counters is not None
-    assert kernel.counters[waves] == 0.66
-    assert kernel.counters[hits] == pytest.approx(0.2766)
+    assert kernel.counters[multiprocessors] == 132
+    assert kernel.counters[throughput] == pytest.approx(0.2766)
     assert kernel.counters.get("sm__cycles_active.avg") is None
-    assert kernel.bytes.l2 is None  # a hit rate is no count of bytes
+    assert kernel.bytes.l2 is None  # a share of the peak is no count of bytes
 
 
 @pytest.mark.parametrize(
