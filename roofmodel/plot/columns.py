@@ -35,9 +35,9 @@ class KernelRow(NamedTuple):
 REASONS_COLUMN = Column(
     "reasons",
     value=lambda row: [reason._asdict() for reason in row.reasons],
-    flat=lambda found: "; ".join(f"{each['reason']}: {each['evidence']}" for each in found) or None,
-    meaning="the reasons for its time, the costliest first: `reason`, `seconds` (an upper estimate of what its removal "
-    "could win) and `evidence`",
+    flat=lambda reasons: "; ".join(f"{each['reason']}: {each['evidence']}" for each in reasons) or None,
+    meaning="the reasons for its time, the costliest first: `reason`, `seconds` (an estimate of what its removal "
+    "saves) and `evidence`",
 )
 
 

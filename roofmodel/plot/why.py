@@ -21,7 +21,7 @@ WITH_COUNTERS = [rule.title for rule in REASONS if rule.needs]
 WHY = Table(
     "why",
     (
-        Column(None, "up to", SECONDS, value=lambda row: row[1][0].seconds or None, unknown="–"),
+        Column(None, "saves", SECONDS, value=lambda row: row[1][0].seconds or None, unknown="–"),
         Column(None, "why", TEXT, text=lambda row: f"{row[0]}: {reason_sentence(row[1])}", wrap=True),
     ),
 )
@@ -31,7 +31,7 @@ def reason_sentence(reasons: Sequence[Reason]) -> str:
     """The first reason in words, and the second one if it costs nearly as much."""
     first, *others = reasons
     second = [reason for reason in others[:1] if reason.seconds >= SECOND * first.seconds > 0]
-    also = [f"; up to {units.seconds(each.seconds)}: {TITLES[each.reason]} ({each.evidence})" for each in second]
+    also = [f"; saves {units.seconds(each.seconds)}: {TITLES[each.reason]} ({each.evidence})" for each in second]
     if first.evidence.startswith(NOTHING):
         return first.evidence
     return f"{TITLES[first.reason]} ({first.evidence}){''.join(also)}"
@@ -44,10 +44,12 @@ def why_section(judged: Mapping[str, Sequence[Reason]], missing: Sequence[str]) 
     if not rows:
         return
     yield Text()
-    yield Text("Why (up to: an upper estimate of what the removal of the reason could win)", style="bold")
+    yield Text("Why (saves: an estimate of the time that removing the reason saves)", style="bold")
     yield WHY.terminal((short, rows[name]) for name, short in names.items())
     if len(missing) == len(WITH_COUNTERS):
         yield Text("more reasons need the counters of Nsight Compute: ncu --set full", style="dim")
     elif missing:
-        lacking = f"not judged without their counters, which ncu --set full collects: {', '.join(missing)}"
+        lacking = (
+            f"not checked, because their counters are missing (ncu --set full collects them): {', '.join(missing)}"
+        )
         yield Text(lacking, style="dim")

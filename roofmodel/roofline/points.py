@@ -40,7 +40,7 @@ class KernelGroup(NamedTuple):
 
 
 class Reason(NamedTuple):
-    """A reason for the time of a kernel; the seconds are an upper estimate of what its removal could win."""
+    """A reason for the time of a kernel; the seconds are an estimate of what its removal saves."""
 
     reason: str  # a name in `reasons.REASONS`
     seconds: float

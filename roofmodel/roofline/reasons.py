@@ -7,8 +7,8 @@ A launch takes the longest of what its warps wait and of what each unit is busy:
 The busy time of a unit is its utilization x the measured time; `waiting` is the measured time at first. A reason says
 how these terms would be without it. The reasons are removed one after the other, in the order of REASONS, and each one
 costs the difference of the time before and after; so their costs never add up to more than what separates the launch
-from its busiest unit. A cost is an upper estimate of what the removal could win: it assumes that waiting falls in
-proportion, and that nothing new becomes the limit.
+from its busiest unit. A cost is an estimate of what the removal saves: it assumes that waiting falls in proportion,
+and that nothing new becomes the limit.
 
 To add a reason, add a row to REASONS: its name, the counters that it needs, and the function that removes it. A counter
 that is not read yet also needs its name in `profiles/ncu/metric_names.py`.
@@ -125,7 +125,7 @@ def _limited_by(limiter: str) -> Callable[[Launch, Terms], Removed]:
         limits, most = launch.limits, launch.max_blocks
         own = min(limits.values(), default=None)
         first = [name for name, blocks in limits.items() if blocks == own]
-        if own is None or most is None or own >= most or first[0] != limiter:
+        if own is None or most is None or own >= most or first[0] != limiter or launch.waves is None:
             return None
         higher = min([blocks for blocks in limits.values() if blocks > own] + [most])
         known, occupancy = launch.kernel.registers, launch.theoretical_occupancy
@@ -200,7 +200,7 @@ def _divergence(launch: Launch, terms: Terms) -> Removed:
     threads = launch.get(_ACTIVE_THREADS)
     if threads is None or "sm" not in terms.busy or not 0 < threads < 0.9 * WARP:
         return None
-    text = f"{units.significant(threads)} of {WARP} threads of a warp execute an instruction"
+    text = f"{units.significant(threads)} of {WARP} threads of a warp execute an instruction on average"
     return terms.with_busy(sm=terms.busy["sm"] * threads / WARP), text
 
 
@@ -390,7 +390,7 @@ REASONS = (
     Rule("l2_bound", "bound by L2", ("lts__throughput.avg.pct_of_peak_sustained_elapsed",), _bound("l2")),
     Rule("l1_bound", "bound by L1", ("lts__throughput.avg.pct_of_peak_sustained_elapsed",), _bound("l1")),
     Rule("compute_bound", "bound by the SMs", (), _bound("sm")),
-    Rule("latency", "latency", (_STALL.format("long_scoreboard"),), _latency),
+    Rule("latency", "latency", ("lts__throughput.avg.pct_of_peak_sustained_elapsed",), _latency),
     Rule("low_clock", "low clock", (), _low_clock),
 )  # fmt: skip
 TITLES = {rule.name: rule.title for rule in REASONS}
