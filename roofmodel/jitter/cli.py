@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from roofmodel.jitter.api import jitter
-from roofmodel.report.command import command
+from roofmodel.report.command import CommandCall, call_with_progress, command
+from roofmodel.report.printing import present, print_line
+
+
+def _present_result(call: CommandCall, form: Any, output: Sequence[str]) -> None:
+    report = call_with_progress(call)
+    if "kernels" in call.given:
+        print_line(f"wrote {call.given['kernels']}")
+    present(report, form, output)
+
 
 app = command(
     jitter,
+    run=_present_result,
     formats=("table", "json", "csv"),
     files=".png .svg .pdf .html .json .csv",
     settings={"steps": {"metavar": "A:B"}, "cache": {"metavar": "FOLDER"}, "kernels": {"metavar": "FILE.csv"}},

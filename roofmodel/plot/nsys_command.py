@@ -58,7 +58,10 @@ def collect(
     parts += [
         CommandOption(("--output", "run_%h_%p"), "a file for each host and started process; each GPU in it is a rank"),
         CommandOption(("--force-overwrite", "true"), "replace the files of an earlier run"),
-        CommandOption(("--export", "sqlite"), "the format that roof reads; of a report: nsys export --type sqlite"),
+        CommandOption(
+            ("--export", "sqlite"),
+            "the format that roof reads; to convert an existing report: nsys export --type sqlite FILE",
+        ),
     ]
     notes: list[Text] = []
     if nvtx is None and not profiler_api:

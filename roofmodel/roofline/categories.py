@@ -162,7 +162,9 @@ def lecture_category(name: str) -> str:
     lowered = name.lower()
     if "gemm" in name:
         return "matrix-mul"
-    if "CUDA memcpy" in name or "nccl" in lowered or "copy_device_to_device" in lowered or "CUDA memset" in name:
+    # the slide's tool writes `[CUDA memcpy HtoD]`, PyTorch `Memcpy HtoD (Pageable -> Device)`
+    copies = "CUDA memcpy" in name or "CUDA memset" in name or name.startswith(("Memcpy ", "Memset "))
+    if copies or "nccl" in lowered or "copy_device_to_device" in lowered:
         return "memory_mgmt"
     if any(part in name for part in ("::native", "vectorized_elementwise", "_cpp1_ii", "reduce_kernel")):
         return "custom_ops"

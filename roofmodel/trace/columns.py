@@ -29,10 +29,12 @@ PARTS_LEGEND = (
     "compute, communication, copies: alone; overlap: computation during communication or copies; these and idle sum to "
     "the wall time"
 )
-ABOVE_CEILING = (
-    "! above the ceiling: bytes are counted from shapes, and an expanded (broadcast) tensor or one in L2 moves fewer; "
-    "or an algorithm (Winograd) takes fewer multiplications than were counted"
-)
+ABOVE_CEILING = {
+    "!": "! above the ceiling: bytes are counted from shapes, and an expanded (broadcast) tensor or one in L2 moves "
+    "fewer",
+    "*": "* above the ceiling: an algorithm (Winograd, FFT) takes fewer multiplications than were counted",
+}
+"""The mark of a memory-bound row, and of a compute-bound one."""
 
 
 def _of_wall(part: str, window: str) -> Callable[[Any], float | None]:
@@ -350,7 +352,7 @@ ACHIEVED = (
     ),
     Column(
         "fraction", "achieved", COUNT, "achieved.attainable_share", unknown="–",
-        text=lambda row: _fraction(row.achieved and row.achieved.attainable_share),
+        text=lambda row: row.achieved and _fraction(row.achieved.attainable_share, row.achieved.bound),
         legend="FLOP/s, B/s: FLOPs and bytes counted from the recorded shapes of operators, over the measured time; "
         "achieved: share of the attainable performance",
         meaning="`attainable_seconds` / `counted_seconds`",
@@ -360,8 +362,9 @@ ACHIEVED = (
 """What kernels achieve against the ceilings; null where FLOPs and bytes, or the device, are unknown."""
 
 
-def _fraction(share: float | None) -> str | None:
-    return None if share is None else f"{share:.0%}{'!' * (share > 1)}"
+def _fraction(share: float | None, bound: str | None) -> str | None:
+    mark = "*" if bound == "compute" else "!"
+    return None if share is None else f"{share:.0%}{mark * (share > 1)}"
 
 
 def groups_table(key: str = "group", title: str = "group") -> Table:
@@ -386,5 +389,5 @@ def groups_table(key: str = "group", title: str = "group") -> Table:
             ),
             *(column._replace(title=None) for column in ACHIEVED),
         ),
-        marks={"!": ABOVE_CEILING},
+        marks=ABOVE_CEILING,
     )  # fmt: skip

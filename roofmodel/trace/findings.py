@@ -109,16 +109,21 @@ def _rank_findings(
 
 def _cpu_text(rank: Rank, times: Intervals, wall: float) -> str:
     seconds = intervals.length(times) / 1e9
-    gaps = int((intervals.covered(times, rank.idle[:, 0], rank.idle[:, 1]) > 0).sum())
+    gaps = intervals.covered(times, rank.idle[:, 0], rank.idle[:, 1]) / 1e9
     text = (
-        f"the GPU idles {_of_wall(seconds, wall)}, in {units.count(gaps, 'gap')}, while the CPU does other work before "
-        "it launches: "
+        f"the GPU idles {_of_wall(seconds, wall)}, in {units.count(int((gaps > 0).sum()), 'gap')}, while the CPU does "
+        "other work before it launches: "
     )
-    if not (work := _described(idle.names_of(rank, times), seconds)):
+    names = idle.names_of(rank, times)
+    if not (work := _described(names, seconds)):
         return (
             f"{text}code outside CUDA calls. Mark it with NVTX ranges or record_function to see its name. Run it "
             "earlier, in another thread or on the GPU"
         )
+    name, time = names[0]
+    in_one_gap = min(time, gaps.max()) > (1 - MENTIONED) * seconds
+    if in_one_gap and name in rank.timeline.operators["name"].cat.categories:
+        return f"{text}{work}. Probably set-up at its first call: start the profiler after a warm-up"
     return f"{text}{work}. Run it earlier, in another thread or on the GPU"
 
 

@@ -12,7 +12,7 @@ from roofmodel.numbers import units
 from roofmodel.report import canvas, marks
 from roofmodel.trace import intervals
 from roofmodel.trace.parts import CAUSE_TEXTS, COMPUTATION_FIRST, PARTS
-from roofmodel.trace.several_runs.run_tables import groups_by_run
+from roofmodel.trace.several_runs.run_tables import groups_by_run, longest_of_each
 from roofmodel.trace.steps import StepWindow, total
 from roofmodel.trace.trace import RankReport, RunAnalysis
 
@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MAX_BARS, MAX_GROUPS = 24, 8
+MAX_FILES = 3  # that the title names
 MAX_GROUPS_OF_RUNS = 5  # with a bar for each run
 NAME_LENGTH = 34  # characters of a group's name
 LINE_LENGTH = 165  # characters of a finding
+KEY_COLUMNS = 3
 HEIGHT = 1.45  # of the figure, relative to other pictures
 # Pale, so that idle time differs from work in color; the hatches distinguish its causes in gray print.
 IDLE_STYLES = {
@@ -43,8 +45,13 @@ def draw(trace: RunAnalysis, path: Path, form: str) -> None:
     """Write the picture in the format `form` (png, svg, pdf). Raises OSError."""
     bars = _bars(trace)
     device = f" on {trace.identified.device.name}" if trace.identified else ""
-    heading = f"Where the time goes: {', '.join([*trace.names.values()][:2])}{device}"
-    about = f"parts of the wall time · {units.count(len(trace.ranks), 'rank')} · {trace.tool}"
+    names = [*trace.names.values()]
+    listed = ", ".join(names) if len(names) <= MAX_FILES else f"{', '.join(names[:2])} and {len(names) - 2} more"
+    heading = f"Where the time goes: {listed}{device}"
+    counts = [units.count(len(trace.runs), "run")] * (len(trace.runs) > 1)
+    if len(trace.ranks) != len(trace.runs) or not counts:
+        counts.append(units.count(len(trace.ranks), "rank"))
+    about = " · ".join(["parts of the wall time", *counts, trace.tool])
     foot = "The parts of a bar sum to its wall time. Exposed: while no computation runs."
     if len(bars) > MAX_BARS:
         foot += f" The first {MAX_BARS} of {len(bars)} bars."
@@ -57,15 +64,17 @@ def draw(trace: RunAnalysis, path: Path, form: str) -> None:
         ]
         below = 0.021 * len(lines)
         lower, groups_height = 0.08 + below, 0.23
-        axes.set_position((0.2, lower + groups_height + 0.1, 0.77, 0.8 - lower - groups_height - 0.1))
-        _draw_parts(axes, bars)
+        key_lines = _draw_parts(axes, bars)
+        bottom, top = lower + groups_height + 0.1, 0.915 - 0.021 * key_lines
+        axes.set_position((0.2, bottom, 0.77, top - bottom))
         below_parts = figure.add_axes((0.3, lower, 0.67, groups_height))
         (_draw_groups_of_runs if len(trace.runs) > 1 else _draw_groups)(below_parts, trace)
         for place, line in enumerate(lines):
             figure.text(0.02, 0.014 + below - 0.021 * place, line, fontsize=8)
 
 
-def _draw_parts(axes: Axes, bars: Sequence[_PartBar]) -> None:
+def _draw_parts(axes: Axes, bars: Sequence[_PartBar]) -> int:
+    """Draw the bars; returns the number of lines of the key above them."""
     from matplotlib.patches import Patch
 
     for place, bar in enumerate(bars):
@@ -99,7 +108,8 @@ def _draw_parts(axes: Axes, bars: Sequence[_PartBar]) -> None:
         if any(bar.idle.get(cause) for bar in bars):
             label = f"idle: {CAUSE_TEXTS[cause].partition(' (')[0]}"
             keys.append(Patch(facecolor=color, hatch=hatch, edgecolor=HATCH_COLOR, lw=0, label=label))
-    canvas.key(axes, keys, columns=3)
+    canvas.key(axes, keys, columns=KEY_COLUMNS)
+    return -(-len(keys) // KEY_COLUMNS)
 
 
 def _draw_groups(axes: Axes, trace: RunAnalysis) -> None:
@@ -123,7 +133,7 @@ def _draw_groups(axes: Axes, trace: RunAnalysis) -> None:
 def _draw_groups_of_runs(axes: Axes, trace: RunAnalysis) -> None:
     """The longest groups of `--by`: a bar for each run, with its time per GPU."""
     every = groups_by_run(trace.runs)
-    rows, runs = every[:MAX_GROUPS_OF_RUNS], trace.runs[: len(marks.SERIES)]
+    rows, runs = longest_of_each(every, MAX_GROUPS_OF_RUNS), trace.runs[: len(marks.SERIES)]
     more = f", the longest {len(rows)} of {len(every)}" if len(every) > len(rows) else ""
     axes.set_title(f"GPU work by {trace.by}, time per GPU{more}", fontsize=10, loc="left")
     height = 0.84 / len(runs)

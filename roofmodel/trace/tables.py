@@ -206,9 +206,10 @@ def _steps(ranks: Iterable[RankReport]) -> Iterator[RenderableType]:
         how = "marked in the trace" if report.steps.source == "marks" else "found as a repeating sequence of kernels"
         mean = sum(step.length for step in steps) / len(steps) / 1e9
         kernels = sum(step.kernels for step in steps) / len(steps)
-        heading = f"{units.count(len(steps), 'step')} of rank {report.rank.number}, {how}"
+        heading = f"{units.count(len(steps), 'step')} of rank {report.rank.number}, {how}; mean {units.seconds(mean)}"
+        noun = "kernel" if kernels == 1 else "kernels"
         yield Text()
-        yield Text(f"{heading}; mean {units.seconds(mean)}, {units.significant(kernels)} kernels", style="bold")
+        yield Text(f"{heading}, {units.significant(kernels)} {noun}", style="bold")
         yield STEPS.terminal(StepRow(report.rank, step) for step in steps[:MAX_ROWS])
         yield from omitted_rows(len(steps) - MAX_ROWS, "json")
 

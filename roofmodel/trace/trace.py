@@ -197,11 +197,16 @@ def _different_work(summaries: Sequence[RunSummary], compared: RunComparison | N
 
 def _findings(
     sides: Sequence[Sequence[RankReport]], works: Mapping[int, RankWork | None], device: Device | None
-) -> Iterator[Finding]:
-    """What limits each run, the last one first; `works` by the number of the rank."""
+) -> list[Finding]:
+    """What limits each run: of two, the run after a change first; of more, most seconds first.
+
+    `works` are by the number of the rank.
+    """
+    found: list[Finding] = []
     for side in reversed(sides):
         ranks_of_side = [(each.rank, each.steps, each.copies, each.idle, works[each.rank.number]) for each in side]
-        yield from findings(ranks_of_side, device)
+        found += findings(ranks_of_side, device)
+    return sorted(found, key=lambda finding: -finding.seconds) if len(sides) > 2 else found
 
 
 def _groups(reports: Sequence[RankReport], works: Sequence[RankWork | None], by: str) -> tuple[GroupTime, ...]:
@@ -273,7 +278,8 @@ def _rank_warnings(report: RankReport) -> list[str]:
             + ". The causes of idle time and the times from launch to start are unknown"
         )
     if cut := sum(not step.complete for step in report.steps.steps):
-        warnings.append(f"{rank.label}: {cut} steps are cut by the start or end of the trace and not averaged")
+        are = f"{units.count(cut, 'step')} {'is' if cut == 1 else 'are'}"
+        warnings.append(f"{rank.label}: {are} cut by the start or end of the trace and not averaged")
     return warnings
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import roofmodel
 from roofmodel.errors import RoofError
 from roofmodel.jitter import kernel_tables
+from roofmodel.jitter.cli import app
 
 pandas = pytest.importorskip("pandas")
 FILE = "examples/four_ranks_by_hand.csv"
@@ -21,6 +23,13 @@ def kernels(tmp_path_factory: pytest.TempPathFactory):
     path = tmp_path_factory.mktemp("kernels") / "kernels.csv"
     report = roofmodel.jitter(FILE, kernels=path)
     return pandas.read_csv(path), report
+
+
+def test_the_command_says_which_file_it_wrote(tmp_path: Path) -> None:
+    path = tmp_path / "kernels.csv"
+    found = CliRunner().invoke(app, [FILE, "--kernels", str(path)])
+    assert f"wrote {path}" in found.stderr.replace("\n", "")
+    assert path.exists()
 
 
 def test_each_kernel_of_each_step_has_a_row_for_each_rank(kernels) -> None:

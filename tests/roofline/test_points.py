@@ -179,7 +179,9 @@ def test_a_category_follows_from_the_name(name: str, kind: str) -> None:
         ("splitKreduce_kernel", "custom_ops"),  # the rule of the lecture
         ("_ZN2at6native12embedding", "other"),
         ("gemv2T_kernel_val", "other"),
-        ("Memcpy HtoD", "other"),
+        # as the slide's `CUDA memcpy` and `CUDA memset`, in PyTorch's spelling
+        ("Memcpy HtoD (Pageable -> Device)", "memory_mgmt"),
+        ("Memset (Device)", "memory_mgmt"),
     ],
 )
 def test_the_groups_of_the_lecture_follow_the_rule_of_its_slide(name: str, kind: str) -> None:

@@ -5,9 +5,11 @@ from pathlib import Path
 import pytest
 
 from roofmodel.trace.data import document
+from roofmodel.trace.report import TraceReport
 from roofmodel.trace.steps import total
 from roofmodel.trace.tables import roofline_text
 from roofmodel.trace.trace import RunAnalysis
+from tests.printing import printed
 from tests.trace.runs import analyzed, event, launched
 
 M = N = K = 4096
@@ -74,6 +76,20 @@ def test_the_report_states_the_share_of_kernel_time_with_flops(tmp_path):
     assert listed["roofline"]["explained"] == found.roofline.explained_share
     assert sum(row["flops"] or 0 for row in listed["groups"]) == listed["roofline"]["flops"]
     assert {row["reason"] for row in listed["roofline"]["not_counted"]} == set(found.roofline.unknown)
+
+
+@pytest.mark.parametrize("bound", ["compute", "memory"])
+def test_a_row_above_its_ceiling_has_the_reason_of_its_own_bound(bound, tmp_path):
+    events = {
+        "compute": gemm(100, 210, 10),  # 2 4096^3 FLOPs take 441 us on an A100
+        "memory": [
+            operator("aten::relu", 50, 58, [[M, N]]),  # 2 2 4096^2 bytes take 33 us
+            *launched("vectorized_elementwise_kernel<4, relu>", 100, 110, 51),
+        ],
+    }
+    text = " ".join(printed(TraceReport(analyzed(tmp_path, events[bound], hw="a100")), 160).split())
+    assert ("(Winograd, FFT)" in text) == (bound == "compute")
+    assert ("bytes are counted from shapes, and" in text) == (bound == "memory")
 
 
 def test_without_a_device_rows_have_rates_but_no_fraction_of_a_ceiling(tmp_path):

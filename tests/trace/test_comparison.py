@@ -140,6 +140,13 @@ def test_a_kernel_with_fewer_launches_is_not_reported_as_faster(tmp_path: Path) 
     assert (change.verdict, change.matched, change.vanished) == ("fewer_launches", 5_000, 50_000)
 
 
+def test_a_kernel_with_more_but_shorter_launches_has_more_launches(tmp_path: Path) -> None:
+    """In another data type a name of a group has other launches: more of them in less time."""
+    old = kernels(*[("gemm_a", 10)] * 10)
+    found = compared(tmp_path, old, kernels(*[("gemm_b", 1)] * 20))
+    assert row(found.groups, "GEMM").verdict == "more_launches"  # 100 us -> 20 us
+
+
 def test_launches_match_in_the_order_of_their_steps(tmp_path: Path) -> None:
     def step(number: int, *durations: float) -> list[Event]:
         start = 1000.0 * number

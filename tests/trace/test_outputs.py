@@ -185,3 +185,31 @@ def test_the_picture_has_idle_time_by_cause_and_gpu_work_by_the_given_grouping(b
     assert "idle: data loader" in text
     longest = report.to_dict()["groups"][0]["group"]
     assert longest[:20] in text
+
+
+# --- Words ------------------------------------------------------------------------------------------
+
+
+def test_one_cut_step_and_one_kernel_are_in_the_singular(tmp_path: Path) -> None:
+    found = roofmodel.trace(
+        written(tmp_path, *(launched("k", 100 * n, 100 * n + 90, 100 * n - 5) for n in range(1, 13)))
+    )
+    text = printed(found, 120)
+    assert "11 steps of rank 0" in text  # the end of the trace cuts the twelfth
+    assert "mean 100 µs, 1 kernel\n" in text
+    assert any("1 step is cut" in str(warning) for warning in found.warnings)
+
+
+@pytest.mark.parametrize(("gaps", "is_set_up"), [(1, True), (5, False)])
+def test_one_long_gap_inside_an_operator_is_probably_set_up(gaps: int, is_set_up: bool, tmp_path: Path) -> None:
+    """Kernels of 10 us, then for each gap an operator that works 900 us before it launches."""
+    events = [launched("k", 10, 20, 5)]
+    for start in range(20, 20 + 1000 * gaps, 1000):
+        events += [
+            [event("cpu_op", "my::op", start, start + 910)],
+            launched("k", start + 905, start + 1000, start + 900),
+        ]
+    (text,) = roofmodel.trace(written(tmp_path, *events)).findings
+    assert "my::op" in text
+    assert ("Probably set-up at its first call: start the profiler after a warm-up" in text) == is_set_up
+    assert ("in another thread" in text) != is_set_up

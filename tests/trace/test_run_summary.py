@@ -77,9 +77,31 @@ def test_formats_and_kernels_may_differ_where_the_flops_are_equal() -> None:
     assert [run["work"] for run in report.to_dict()["runs"]] == ["first", "same", "same"]
 
 
+def test_findings_of_three_runs_are_in_the_order_of_their_seconds(loaders: TraceReport) -> None:
+    seconds = [finding["seconds"] for finding in loaders.to_dict()["findings"]]
+    assert len(seconds) > 2
+    assert seconds == sorted(seconds, reverse=True)
+
+
+def test_names_of_one_run_do_not_hide_those_of_the_others(tmp_path: Path) -> None:
+    """Six names in each run, all other ones; those of the first two runs are longer than those of the third."""
+    files = []
+    for run, time in enumerate((300, 200, 10)):
+        starts = [100 + 400 * place for place in range(6)]
+        events = [launched(f"run{run}_name{place}", at, at + time, at - 9) for place, at in enumerate(starts)]
+        files.append(written(tmp_path, *events, name=f"{run}.json"))
+    for top, each in ((6, 2), (1, 1)):  # a column for each run, if only one name is wanted
+        text = printed(roofmodel.trace(*files, top=top), 120)
+        table = text[text.index("GPU work by name") :]
+        assert all(table.count(f"run{run}_name") == each for run in range(3))
+        assert "run 3" in table.splitlines()[1]
+
+
 def test_the_picture_has_a_bar_for_each_run_and_group(loaders: TraceReport, tmp_path: Path) -> None:
     text = loaders.save(tmp_path / "runs.svg").read_text(encoding="utf-8")
-    for label in ("run 1: trace-loader-0", "run 3: trace-loader-4", "GPU work by group, time per GPU", "copy HtoD"):
+    title = "trace-loader-0.json.gz, trace-loader-1.json.gz, trace-loader-4.json.gz"
+    labels = "run 1: trace-loader-0", "run 3: trace-loader-4", "GPU work by group, time per GPU", "copy HtoD"
+    for label in (title, "3 runs", *labels):
         assert label in text
 
 

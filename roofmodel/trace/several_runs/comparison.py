@@ -53,7 +53,7 @@ class GroupChange(NamedTuple):
             return "vanished" if self.launches_before else "appeared"
         counts_differ = self.launches_before != self.launches_after
         if counts_differ and abs(self.appeared - self.vanished) > abs(self.matched):
-            return "more_launches" if self.appeared > self.vanished else "fewer_launches"
+            return "more_launches" if self.launches_after > self.launches_before else "fewer_launches"
         return "faster" if self.change < 0 else "slower" if self.change else "unchanged"
 
 

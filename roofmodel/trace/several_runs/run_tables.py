@@ -71,8 +71,8 @@ def _runs_table(by_steps: bool) -> Table:
             _time(by_steps),
             Column(
                 None, "× as fast", _FACTOR, "speedup", unknown="–",
-                legend="× as fast: time of the first run / time of the run, for more work on more GPUs times the ratio "
-                "of the GPUs; – for other work",
+                legend="× as fast: time of the first run / time of this run (times the ratio of GPUs if the work grows "
+                "with them); –: other work",
             ),
             Column(None, "work", COUNT, text=lambda run: WORK[run.work], priority=3),
             *(
@@ -102,6 +102,18 @@ def groups_by_run(runs: Sequence[RunSummary], field: str = "groups") -> list[Gro
     return sorted(rows, key=lambda row: -max(seconds or 0 for seconds in row.seconds))
 
 
+def longest_of_each(rows: Sequence[GroupOfRuns], shown: int) -> list[GroupOfRuns]:
+    """The longest rows of each run in turn, `shown` of them or one for each run, in the order of `rows`."""
+
+    def by_time(run: int) -> list[GroupOfRuns]:
+        return sorted(rows, key=lambda row: -(row.seconds[run] or 0))
+
+    by_run = [by_time(run) for run in range(len(rows[0].seconds))] if rows else []
+    in_turn = dict.fromkeys(row for same_place in zip(*by_run, strict=True) for row in same_place)
+    chosen = {*[*in_turn][: max(shown, len(by_run))]}
+    return [row for row in rows if row in chosen]
+
+
 def _groups_table(title: str, runs: Sequence[RunSummary]) -> Table:
     def seconds(place: int) -> Callable[[GroupOfRuns], float | None]:
         return lambda row: row.seconds[place]
@@ -128,9 +140,10 @@ def blocks(trace: RunAnalysis) -> Iterator[RenderableType]:
         yield Text()
         yield Text(f"GPU work by {title}, time per GPU", style="bold")
         total = GroupOfRuns("all", tuple(run.totals.work / run.totals.ranks / 1e9 for run in runs))
-        yield _groups_table(title, runs).terminal([*rows[:shown], *[total] * (field == "groups")])
+        listed = longest_of_each(rows, shown)
+        yield _groups_table(title, runs).terminal([*listed, *[total] * (field == "groups")])
         if field == "groups":
-            yield from omitted_rows(len(rows) - shown, "json")
+            yield from omitted_rows(len(rows) - len(listed), "json")
 
 
 def records(trace: RunAnalysis) -> list[dict[str, Any]]:
