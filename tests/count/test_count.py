@@ -145,7 +145,7 @@ def test_the_summary_of_vgg16_is_that_of_torchsummary(tmp_path: Path) -> None:
     # the README of sksq96/pytorch-summary
     for line in (
         "Conv2d-1 [-1, 64, 224, 224] 1 792", "MaxPool2d-5 [-1, 64, 112, 112] 0", "Linear-32 [-1, 4096] 102 764 544",
-        "parameters: 138 357 544, trainable 138 357 544, others 0",
+        "parameters: 138 357 544, trainable 138 357 544, not trainable 0",
         "input: 0.57 MiB", "forward/backward pass: 218.59 MiB", "parameters: 527.79 MiB", "total: 746.96 MiB",
     ):  # fmt: skip
         assert line in text
