@@ -232,3 +232,9 @@ def test_fused_attention_inside_a_module_of_torch_is_one_operator(code: Path) ->
 def test_a_complex_matmul_is_four_real_ones(code: Path) -> None:
     (one,) = [one for one in count(f"{code}:Rotation", ["64x64"]).operators if one.cost.matmul_flops]
     assert one.cost.matmul_flops == 4 * 2 * 64**3
+
+
+def test_operators_that_fvcore_does_not_count_have_no_count_of_zero() -> None:
+    counted = count(f"{EXAMPLE}:Net", ["1x1x28x28"])._replace(fvcore=0)
+    shown = printed(views.table(counted), 200)
+    assert "in GEMMs and convolutions; fvcore does not count these operators" in shown
