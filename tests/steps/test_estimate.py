@@ -442,9 +442,9 @@ def test_transferred_parameters_give_a_note() -> None:
     ("model", "options", "kinds"),
     [
         ("resnet-50", {}, "elementwise"),
-        ("gpt2", {"phase": "prefill"}, "prefill attention, elementwise"),
-        ("gpt2", {"phase": "decode"}, "decode attention, elementwise"),
-        ("mixtral-8x7b-v0.1", {"phase": "decode"}, "decode attention, MoE, elementwise"),
+        ("gpt2", {"phase": "prefill"}, "prefill attention and elementwise"),
+        ("gpt2", {"phase": "decode"}, "decode attention and elementwise"),
+        ("mixtral-8x7b-v0.1", {"phase": "decode"}, "decode attention, MoE and elementwise"),
     ],
 )
 def test_the_note_on_transferred_parameters_names_the_kernels_of_the_model(
