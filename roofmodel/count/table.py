@@ -161,7 +161,7 @@ def summary(count: Count) -> RenderableType:
     named = dict(zip(("input", "forward/backward pass", "parameters"), sizes.values(), strict=True))
     lines = [
         f"parameters: {units.grouped(count.parameters)}, trainable {units.grouped(count.trainable)}, "
-        f"others {units.grouped(count.parameters - count.trainable)}",
+        f"not trainable {units.grouped(count.parameters - count.trainable)}",
         *(f"{name}: {size / 2**20:.2f} MiB" for name, size in {**named, "total": sum(sizes.values())}.items()),
     ]
     top = Text.assemble((count.name, "bold"), f" on {' '.join(count.inputs)}, {count.dtype}")
@@ -235,8 +235,10 @@ def _notes(count: Count) -> list[str]:
         lines.append(f"training memory is unknown: {count.memory_error}")
     if count.fvcore is not None:
         macs = units.si(count.cost.matmul_flops / 2)
-        theirs = units.si(count.fvcore)
-        lines.append(f"multiply-adds: {macs} counted here, in GEMMs and convolutions; {theirs} by fvcore, with norms")
+        theirs = f"{units.si(count.fvcore)} by fvcore, with norms"
+        if not count.fvcore and count.cost.matmul_flops:
+            theirs = "fvcore does not count these operators"
+        lines.append(f"multiply-adds: {macs} counted here, in GEMMs and convolutions; {theirs}")
     if count.uncounted:
         names = ", ".join(f"{name} × {times}" for name, times in count.uncounted.items())
         lines.append(f"not counted, no formula: {names}; the totals lack their FLOPs")

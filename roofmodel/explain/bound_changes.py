@@ -27,6 +27,8 @@ from roofmodel.timing.roofline import Placement, place
 
 GRID = 1.25  # ratio of grid sizes; solutions of the equations are added to the grid
 
+FAR = 10**36  # a size far beyond every change of the bound
+
 Costs = Callable[[Number], Cost]
 """The cost at a size, which is an int or a symbol."""
 
@@ -74,6 +76,7 @@ class Changes(NamedTuple):
     intensities: tuple[float, float]
     placed: Callable[[int], Placement]  # the times under the ceilings at a size
     sizes: Sequence[int]  # at which the bound was evaluated
+    searched: int | None = None  # the largest size, if the bound differs at much larger ones
     layers: tuple[int, ...] = ()  # if operators of the same name have other sizes in other layers
 
 
@@ -104,8 +107,11 @@ def changes(
         equation, exact, solved = _change_between(cost, collective, variable, device, dtype, (low, high))
         value = math.ceil(exact) if exact and solved and not sizes else high
         bound_changes.append(BoundChange(value, exact, bound(low), bound(high), equation, solved))
+    is_last = sizes or _bound_far(cost, collective, variable, device, dtype) == bound(candidates[-1])
     intensities = float(cost(start).intensity), float(cost(candidates[-1]).intensity)
-    return Changes(name, bound(start), tuple(bound_changes), intensities, placed, candidates)
+    return Changes(
+        name, bound(start), tuple(bound_changes), intensities, placed, candidates, None if is_last else MAX_VALUE
+    )
 
 
 def grid_sizes(start: int) -> Iterator[int]:
@@ -194,6 +200,14 @@ def _change_between(
         middle = (before + after) / 2
         before, after = (before, middle) if (difference.subs(variable, middle) > 0) == sign else (middle, after)
     return equation, after, False
+
+
+def _bound_far(cost: Costs, collective: Collectives, variable: Any, device: Device, dtype: str) -> str:
+    """The bound at the size FAR, which may be larger than options allow: from the formula of the cost."""
+    import sympy
+
+    sides = _sides(cost(variable), collective(variable), device, dtype)
+    return max(sides, key=lambda side: float(sympy.sympify(side.work).subs(variable, FAR)) / side.rate).bound
 
 
 def _binding(cost: Cost, collective: Collective | None, device: Device, dtype: str) -> int:

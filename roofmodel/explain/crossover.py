@@ -222,7 +222,7 @@ def _position_warnings(
 
 def _default_phase(arch: Architecture, over: str) -> Phase:
     """The phase for a variable: decode for `batch`, `context` and `gpus`, prefill for `seq`."""
-    if not arch.causal:
+    if not arch.generates:
         return "forward"
     return "prefill" if over == "seq" else "decode"
 

@@ -93,7 +93,10 @@ def answer(changes: Changes, variable: str, operators: Sequence[Changes]) -> str
     if not changes.changes:
         low, high = map(units.significant, changes.intensities)
         reach = f"{low} FLOP/B" if low == high else f"{low} to {high} FLOP/B"
-        return f"{means}{changes.first}-bound at any {NAMES[variable]}. Arithmetic intensity: {reach}."
+        sizes = f"at any {NAMES[variable]}"
+        if changes.searched:
+            sizes = f"up to {variable} = {units.grouped(changes.searched)}, the largest {variable} searched"
+        return f"{means}{changes.first}-bound {sizes}. Arithmetic intensity: {reach}."
     words = f"{means}{changes.first}-bound"
     for change in changes.changes:
         words += f"; {change.to}-bound from {variable} = {change.value}"
@@ -131,7 +134,8 @@ def _derived(change: BoundChange, variable: str, derived: Explanation | None) ->
         in_symbols = [_resolved(quantity, derived) for quantity in quantities]
     works = [_work(side, first) for side, first in zip_longest(equation, in_symbols)]
     yield Equations([*works, *map(_time, equation)])
-    yield Paragraph("Both times are equal at")
+    meaning = "" if name == variable else f"{name} is the {NAMES[variable]}. "
+    yield Paragraph(f"{meaning}Both times are equal at")
     yield Equations(
         [
             Equation("", [Form(equation_text(equation), _latex(equation))]),

@@ -67,7 +67,8 @@ def _mark(axes: Axes, changes: Changes) -> None:
 
 def _lines(change: BoundChange, variable: str) -> Iterator[str]:
     """A change in words, and its equation if it is short."""
-    yield f"{change.to}-bound from {variable} = {units.grouped(change.value)}:"
     equation = equation_text(change.equation) if change.equation else ""
-    if 0 < len(equation) <= MAX_EQUATION:
+    fits = 0 < len(equation) <= MAX_EQUATION
+    yield f"{change.to}-bound from {variable} = {units.grouped(change.value)}{':' if fits else ''}"
+    if fits:
         yield f"    {equation}"

@@ -51,6 +51,7 @@ def document(sheet: Sheet, key: bool = False) -> Document:
         by_lecturer = sheet.seeded or sheet.name not in SHEETS  # a file of own problems has the formulas of the answers
         checks = "The lecturer checks them" if by_lecturer else f"Check them with {command}"
         blocks.append(Paragraph(f"Write each number after its colon, in the stated unit. {checks}."))
+        blocks.append(Paragraph("A PDF cannot be checked: copy this list into a text file such as 1001.yaml."))
     blocks.append(Code("\n".join(_answers(sheet, filled=key))))
     return Document(blocks, _data(sheet, key))
 

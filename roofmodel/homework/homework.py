@@ -220,6 +220,10 @@ def read_entries(answers: Answers) -> dict[str, YamlValue]:
         root = parse_yaml(text, "answers", AnswerError, expected)
     else:
         path = os.fspath(answers)
+        if path.lower().endswith(".pdf") and os.path.exists(expand(path)):
+            raise AnswerError(
+                f"{path}: a PDF cannot be checked; copy its list of answers into a text file such as 1001.yaml"
+            )
         try:
             root = text_files.read_yaml(expand(path), AnswerError, expected, extract=_answer_block)
         except FileNotFoundError:

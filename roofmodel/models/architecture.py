@@ -209,8 +209,16 @@ class Architecture:
 
     @property
     def causal(self) -> bool:
-        """Whether it generates tokens: a prefill, then decode steps. Otherwise it runs one forward pass."""
+        """Whether a token attends only to earlier ones, or has no later ones, as in a decoder."""
         return isinstance(self.body, Stack) and self.body.causal
+
+    @property
+    def generates(self) -> bool:
+        """Whether it generates tokens: a prefill, then decode steps. Otherwise it runs one forward pass.
+
+        A decoder that classifies its input does not.
+        """
+        return self.causal and not any(stage.out == "classes" for stage in self.head.stages)
 
     @property
     def code(self) -> ReferenceCode:

@@ -281,6 +281,9 @@ def _head(
         # Some old checkpoints spell the prefix differently: LLaMAForCausalLM. A name of a model may end with a suffix.
         written = class_names[0].lower()
         name = next((own for own, end in classes.items() if written in (own.lower(), end.lower())), class_names[0])
+        if name not in classes and name.startswith("For"):  # a head alone, as in `roberta-base@ForFoo`
+            heads = list(family.classes)
+            raise ModelError(f"{where}: {model_type} has no head {shorten(name)}{choices(name, heads)}")
         if name not in classes:
             raise ModelError(
                 f"{where}: 'architectures' names {shorten(class_names[0])}, a head that is not supported for "

@@ -30,7 +30,7 @@ DRAFT_TOKENS, ACCEPTANCE = 3, 0.7
 
 def check_generates(arch: Architecture) -> None:
     """Raises WorkloadError for a model that is not a decoder."""
-    if isinstance(arch.body, Network) or not arch.causal or arch.encoder:
+    if isinstance(arch.body, Network) or not arch.generates or arch.encoder:
         raise WorkloadError(f"{arch.name} does not generate text with a decoder alone; roof plan needs such a model")
 
 

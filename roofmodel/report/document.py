@@ -242,7 +242,8 @@ WIDE = 40  # characters; a wider column wraps its text
 
 def _widths(block: TextTable) -> list[float | None]:
     """The widths of wide columns as fractions of the line; None for other columns."""
-    longest = [max((len(_text(row[i])) for row in block.rows), default=0) for i in range(len(block.columns))]
+    columns = [[title.strip("|"), *(_text(row[i]) for row in block.rows)] for i, title in enumerate(block.columns)]
+    longest = [max(map(len, column)) for column in columns]
     wide = [n for n in longest if n > WIDE]
     available = 0.9 - 0.011 * sum(n for n in longest if n <= WIDE)
     return [round(max(available, 0.3) * n / sum(wide), 2) if n > WIDE else None for n in longest]

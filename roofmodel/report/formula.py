@@ -108,13 +108,19 @@ class _LatexPrinter(_OrderedPrinter, LatexPrinter):  # type: ignore[misc]
 
 
 _NAME = "[A-Za-z][A-Za-z0-9_]*"
-_FACTORS = re.compile(rf"({_NAME}|\d[\d.]*)?([⁰¹²³⁴-⁹]*)\*(?=({_NAME}|\d|⌊|⌈)?)")
+_FACTORS = re.compile(rf"({_NAME}|\d[\d.]*)?([⁰¹²³⁴-⁹]*)\*(?=({_NAME}|\d|⌊|⌈)?(\*|\()?)")
 
 
 def _juxtapose(match: re.Match[str]) -> str:
-    """Replace the sign after a factor by a dot or nothing: a dot between numbers and next to a name of many letters."""
-    left, power, right = match.groups(default="")
-    dot = right.isdigit() if left[:1].isdigit() else len(right) > 1 or (len(left) > 1 and right)
+    """Replace the sign after a factor by a dot or nothing.
+
+    A dot is between numbers, next to a name of many letters, and in `3·B`, which otherwise reads as bytes.
+    """
+    left, power, right, more = match.groups(default="")
+    if left[:1].isdigit():
+        dot = right.isdigit() or (right == "B" and not more)
+    else:
+        dot = len(right) > 1 or bool(len(left) > 1 and right)
     return f"{left}{power}{'·' if dot else ''}"
 
 

@@ -28,6 +28,7 @@ KERNEL_KINDS = {
     "delta_rule_prefill": "delta-rule", "delta_rule_decode": "delta-rule",
 }  # fmt: skip
 """The kinds of kernels in a device's calibration, by their names in its file."""
+MIN_COLUMNS = 8  # a narrower matrix, such as a head of two classes, takes no time that its alignment could cost
 CACHED = ("prefill_attention", "decode_attention", "encoder_attention", "latent_prefill", "latent_decode")
 """The kinds whose stored format is that of the KV cache; of the others, it is that of the weights."""
 
@@ -68,7 +69,7 @@ def timing_notes(device: Device, estimates: Sequence[PhaseEstimate]) -> Iterator
             computing = [kind for kind in kinds if kind in used]
             # Collectives have a note of their own, because some cases of a sweep may run on one GPU.
             for shown in (computing, ["collectives"] if communicates and "collectives" in kinds else []):
-                if names := ", ".join(dict.fromkeys(KERNEL_KINDS[kind] for kind in shown)):
+                if names := _listed(dict.fromkeys(KERNEL_KINDS[kind] for kind in shown)):
                     yield AnswerNote(
                         f"{names} kernels are not calibrated on {device.id}; {source_device} parameters scaled to its "
                         "datasheet are used"
@@ -89,6 +90,12 @@ def timing_notes(device: Device, estimates: Sequence[PhaseEstimate]) -> Iterator
                 "convolutions are expected with the kernels that PyTorch chooses by default; with "
                 "torch.backends.cudnn.benchmark = True, these times are 2 to 37 % longer than published ones"
             )
+
+
+def _listed(names: Iterable[str]) -> str:
+    """`a, b and c`; empty for no name."""
+    *first, last = [*names] or [""]
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _kernel_kinds(placed: Sequence[Placed], calibration: Calibration) -> set[str]:
@@ -114,7 +121,7 @@ def alignment_notes(timing: Timing, operators: Iterable[Operator]) -> Iterator[A
         dtype = operator.compute_dtype(operator.widths.compute)
         work = gemm_work(operator, dtype)
         load = work and gemm_load(operator, work, device, dtype, timing)
-        if load and load < LOADS[0]:
+        if work and load and load < LOADS[0] and min(work.n, work.k) >= MIN_COLUMNS:
             names[operator.name] = load
     for load in sorted(set(names.values())):
         of_load = [name for name, own_load in names.items() if own_load == load]
@@ -152,11 +159,9 @@ def format_notes(timing: Timing, operators: Iterable[Operator], dtype: str) -> I
             if own != other:
                 kinds_by_formats.setdefault((own, other, _has_unscaled_fp4(kind, key)), {})[KERNEL_KINDS[kind]] = None
     for (own, other, is_unscaled), kinds in kinds_by_formats.items():
-        *first, last = kinds
-        names = f"{', '.join(first)} and {last}" if first else last
         note = (
-            f"{names} kernels have no parameters for {own} on {device.id}; those of {other} are used, with a wider "
-            "interval"
+            f"{_listed(kinds)} kernels have no parameters for {own} on {device.id}; those of {other} are used, with a "
+            "wider interval"
         )
         if is_unscaled:
             yield AnswerNote(f"{note} (", Option("weights", "nvfp4"), " counts the scales)")
@@ -177,7 +182,7 @@ def borrowed_notes(timing: Timing, estimates: Sequence[PhaseEstimate]) -> Iterat
             kinds.setdefault(by.implementation, {})[KERNEL_KINDS[by.kind]] = None
     for implementation, names in kinds.items():
         yield AnswerNote(
-            f"{', '.join(names)} kernels of {engine.name} have no parameters for {device.id}; those of "
+            f"{_listed(names)} kernels of {engine.name} have no parameters for {device.id}; those of "
             f"{implementation!r} are used"
         )
 

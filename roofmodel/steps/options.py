@@ -146,7 +146,7 @@ def default_engine(arch: Architecture, phases: tuple[Phase, ...], options: Optio
     if phases == ("train",):
         is_sharded = options.tp * options.dp * options.pp > 1 and options.data_parallel in (None, "sequential")
         return "megatron" if is_sharded and not isinstance(arch.body, Network) else "torch"
-    serves = arch.causal and not arch.encoder and not isinstance(arch.body, Network) and "forward" not in phases
+    serves = arch.generates and not arch.encoder and not isinstance(arch.body, Network) and "forward" not in phases
     return "vllm" if serves else "torch"
 
 
@@ -301,7 +301,7 @@ def _with_checkpoint_cache_format(
     note says so where `dtype` is narrower.
     """
     quantization = arch.quantization
-    has_cache = arch.causal and phases not in (("forward",), ("train",)) and not casts
+    has_cache = arch.generates and phases not in (("forward",), ("train",)) and not casts
     if quantization is None or options.kv or not has_cache:
         return options, []
     if quantization.kv or FORMATS[options.dtype].bits >= 16:
@@ -401,18 +401,19 @@ def check_training_format(option: str, name: str) -> None:
 
 def phases_of(arch: Architecture) -> tuple[Phase, ...]:
     """The phases that a model has."""
-    return get_args(Phase) if arch.causal else ("forward", "train")
+    return get_args(Phase) if arch.generates else ("forward", "train")
 
 
 def _phases(arch: Architecture, phase: str | None) -> tuple[Phase, ...]:
     known_phases = phases_of(arch)
     if phase is None:
-        return ("prefill", "decode") if arch.causal else ("forward",)
+        return ("prefill", "decode") if arch.generates else ("forward",)
     if phase not in known_phases:
         if phase in get_args(Phase):
+            kind = "reads images" if arch.image else "classifies text" if arch.causal else "is an encoder"
             raise WorkloadError(
                 Option("phase", phase),
-                f": {arch.name} {'reads images' if arch.image else 'is an encoder'} and has no such phase; try ",
+                f": {arch.name} {kind} and has no such phase; try ",
                 Option("phase", "forward"),
                 " or ",
                 Option("phase", "train"),

@@ -228,7 +228,7 @@ def _with_engine(arch: Architecture, chosen: Mapping[str, Any], largest: Mapping
     """The options with an engine: without one, the default of the largest layout, so that layouts are comparable."""
     if chosen.get("engine") is not None:
         return dict(chosen)
-    phase: Any = chosen.get("phase") or ("decode" if arch.causal else "forward")
+    phase: Any = chosen.get("phase") or ("decode" if arch.generates else "forward")
     options = Options(**{"data_parallel": chosen.get("data_parallel"), **largest})
     return {**chosen, "engine": default_engine(arch, (phase,), options)}
 
@@ -253,7 +253,7 @@ def _cases(
     if "phase" in chosen:
         yield _case(arch, device, chosen, lengths, notes)
         return
-    for phase in ("prefill", "decode") if arch.causal else ("forward",):
+    for phase in ("prefill", "decode") if arch.generates else ("forward",):
         # with both phases, --context applies to decode only
         applying = {name: values for name, values in lengths.items() if name != "context" or phase != "prefill"}
         yield _case(arch, device, {"phase": phase, **chosen}, applying, notes)

@@ -145,7 +145,7 @@ def test_the_summary_of_vgg16_is_that_of_torchsummary(tmp_path: Path) -> None:
     # the README of sksq96/pytorch-summary
     for line in (
         "Conv2d-1 [-1, 64, 224, 224] 1 792", "MaxPool2d-5 [-1, 64, 112, 112] 0", "Linear-32 [-1, 4096] 102 764 544",
-        "parameters: 138 357 544, trainable 138 357 544, others 0",
+        "parameters: 138 357 544, trainable 138 357 544, not trainable 0",
         "input: 0.57 MiB", "forward/backward pass: 218.59 MiB", "parameters: 527.79 MiB", "total: 746.96 MiB",
     ):  # fmt: skip
         assert line in text
@@ -232,3 +232,9 @@ def test_fused_attention_inside_a_module_of_torch_is_one_operator(code: Path) ->
 def test_a_complex_matmul_is_four_real_ones(code: Path) -> None:
     (one,) = [one for one in count(f"{code}:Rotation", ["64x64"]).operators if one.cost.matmul_flops]
     assert one.cost.matmul_flops == 4 * 2 * 64**3
+
+
+def test_operators_that_fvcore_does_not_count_have_no_count_of_zero() -> None:
+    counted = count(f"{EXAMPLE}:Net", ["1x1x28x28"])._replace(fvcore=0)
+    shown = printed(views.table(counted), 200)
+    assert "in GEMMs and convolutions; fvcore does not count these operators" in shown

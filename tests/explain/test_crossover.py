@@ -313,3 +313,16 @@ def test_an_fft_is_compute_bound_from_where_its_logarithm_reaches_the_ridge_poin
     assert peak is not None
     assert answer["exact"] == pytest.approx(2 ** (32 / 5 * peak.peak / 1008e9), rel=1e-6)
     assert answer["equation"] == "5n·log2(n) / 1.29 TFLOP/s = 32n / 1.008 TB/s"
+
+
+def test_a_search_that_ends_before_the_change_says_where_it_ended() -> None:
+    # the intensity 5 log2(n) / 32 reaches the ridge point 9.7e12 / 2039e9 at n = 1.5e9, beyond the largest n
+    report = roofmodel.crossover("fft", "a100", dtype="fp64")
+    assert report.to_dict()["value"] is None
+    assert "memory-bound up to n = 1 000 000 000, the largest n searched" in report.to_markdown()
+
+
+def test_the_picture_names_a_change_without_its_equation_where_it_does_not_fit(tmp_path: Path) -> None:
+    report = roofmodel.crossover("gpt2-xl", "a100", op="mlp")
+    text = report.save(tmp_path / "crossover.svg").read_text("utf-8")
+    assert "compute-bound from batch = 196<" in text

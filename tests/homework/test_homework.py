@@ -658,3 +658,10 @@ def test_a_missing_file_of_answers_is_one_line(
     status, out, err = roof(capsys, monkeypatch, "check", "absent.md", "--student", "ada")
     assert (status, out) == (2, "")
     assert err == "error: absent.md: no such file; give a homework sheet with answers\n"
+
+
+def test_a_pdf_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "sheet.pdf"
+    path.write_bytes(b"%PDF-1.7")
+    with pytest.raises(AnswerError, match="a PDF cannot be checked; copy its list of answers into a text file"):
+        homework.read_entries(str(path))

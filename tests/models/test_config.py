@@ -132,6 +132,7 @@ BAD: list[tuple[str, dict[str, Any], dict[str, Any], list[str]]] = [
      ["'T5ForConditionalGeneration'", "known: GPT2LMHeadModel"]),
     ("head that is not supported", GPT2, {"architectures": ["GPT2DoubleHeadsModel"]},
      ["'GPT2DoubleHeadsModel'", "not supported for gpt2", "GPT2LMHeadModel"]),
+    ("head alone", BERT, {"architectures": ["ForFoo"]}, ["bert has no head 'ForFoo'", "known: ForMaskedLM"]),
 ]  # fmt: skip
 
 

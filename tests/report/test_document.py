@@ -138,3 +138,10 @@ def test_no_table_of_a_derivation_is_empty() -> None:
     # a collective asks nothing of the chip
     found = explanation.document(explain(hub.load("gpt2"), Device.load("a100"), phase="decode", tp=2))
     assert all(block.rows for block in found.blocks if isinstance(block, TextTable))
+
+
+def test_the_title_of_a_column_counts_for_the_width_that_is_left() -> None:
+    """A column is as wide as its title: 20 characters leave less of the line than 2."""
+    wide, narrow = (latex([TextTable((title, "text"), [("a", "b" * 60)])]) for title in ("t" * 20, "tt"))
+    assert r"p{0.68\linewidth}" in wide  # 0.9 - 20 x 0.011
+    assert r"p{0.88\linewidth}" in narrow

@@ -24,6 +24,11 @@ def test_names_of_several_letters_do_not_run_into_their_neighbors() -> None:
     assert formula.latex(2 * B * H_kv * D_h) == r"2B\,H_{\mathrm{kv}}\,D_{h}"
 
 
+def test_a_number_of_batches_does_not_read_as_bytes() -> None:
+    assert formula.text(36864 * B + 5 * S) == "36864·B + 5S"
+    assert formula.text(2 * B * (S + 1)) == "2B(S + 1)"
+
+
 def test_an_equation_has_numbers_in_place_of_symbols() -> None:
     assert formula.text(6 * B * S * D**2, {B: 1, S: 1024, D: 1600}) == "6 · 1 · 1024 · 1600²"
     assert formula.latex(6 * B * D**2, {B: 1, D: 1600}) == r"6 \cdot 1 \cdot 1600^{2}"

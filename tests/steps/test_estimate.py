@@ -442,9 +442,9 @@ def test_transferred_parameters_give_a_note() -> None:
     ("model", "options", "kinds"),
     [
         ("resnet-50", {}, "elementwise"),
-        ("gpt2", {"phase": "prefill"}, "prefill attention, elementwise"),
-        ("gpt2", {"phase": "decode"}, "decode attention, elementwise"),
-        ("mixtral-8x7b-v0.1", {"phase": "decode"}, "decode attention, MoE, elementwise"),
+        ("gpt2", {"phase": "prefill"}, "prefill attention and elementwise"),
+        ("gpt2", {"phase": "decode"}, "decode attention and elementwise"),
+        ("mixtral-8x7b-v0.1", {"phase": "decode"}, "decode attention, MoE and elementwise"),
     ],
 )
 def test_the_note_on_transferred_parameters_names_the_kernels_of_the_model(
@@ -558,3 +558,16 @@ def test_a_note_names_the_options_of_fp8_gemms_for_a_checkpoint_in_fp8_blocks() 
     assert not any("GEMMs are counted in" in str(note) for note in faster.notes)
     on_a100 = run("deepseek-v3", "a100", **options)  # without fp8 tensor cores
     assert not any("GEMMs are counted in" in str(note) for note in on_a100.notes)
+
+
+def test_a_decoder_that_classifies_text_runs_one_forward_pass() -> None:
+    estimated = run("gpt2@ForSequenceClassification")
+    assert [phase.step.phase for phase in estimated.phases] == ["forward"]
+    for phase in ("prefill", "decode", "generate"):
+        with pytest.raises(WorkloadError, match="classifies text and has no such phase"):
+            run("gpt2@ForSequenceClassification", phase=phase)
+
+
+def test_kinds_of_kernels_are_joined_by_and() -> None:
+    notes = map(str, run("bert-base-uncased", "v100").notes)
+    assert any(note.startswith("elementwise and encoder attention kernels are not calibrated") for note in notes)

@@ -141,6 +141,11 @@ def test_a_note_names_the_unaligned_gemms_and_their_cost() -> None:
     assert "16 bytes" not in notes("a100", "vllm")
 
 
+def test_a_head_of_two_classes_has_no_note_on_its_alignment() -> None:
+    notes = roofmodel.estimate("bert-base-uncased@ForSequenceClassification", "h100", engine="torch", batch=4).notes
+    assert not any("16 bytes" in str(note) for note in notes)
+
+
 @pytest.mark.parametrize("share", ["0", "1.5", "fast"])
 def test_a_share_that_is_no_fraction_is_refused(tmp_path: Path, share: str) -> None:
     path = tmp_path / "mine.yaml"
