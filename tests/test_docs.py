@@ -37,7 +37,7 @@ def commands(text: str) -> set[str]:
 SHOWN = sorted({command for page in PAGES for command in commands(page.read_text(encoding="utf-8"))})
 HOWTO = ("estimate", "explain", "sweep", "explore", "read-a-profile", "plot-a-profile", "compare", "homework")
 # These need a cluster, or files of a real run.
-NOT_RUN = ("tcp://", "run.sqlite", "counters.csv", "_counter_collection.csv", "--clock measured")
+NOT_RUN = ("tcp://", "run.sqlite", "run_*.sqlite", "counters.csv", "_counter_collection.csv", "--clock measured")
 RUN = sorted(
     command
     for name in HOWTO
