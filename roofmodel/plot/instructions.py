@@ -91,7 +91,10 @@ def draw_instructions(plot: RooflinePlot, heading: str, subtitle: str, path: Pat
     window = _limits(relevant, top)
     left, right, bottom, _ = window
     points = [p for p in relevant if left <= p.intensity <= right and p.instructions_per_second >= bottom]
-    foot = "One warp instruction per scheduler and cycle; a transaction is 32 bytes. Dotted: access patterns of a warp."
+    foot = (
+        "One warp instruction per scheduler and cycle; a transaction is 32 bytes. Dotted: access patterns of a warp. "
+        "Black outline: the busiest level of a kernel."
+    )
     with canvas.picture(path, form, heading, subtitle, foot) as (figure, axes):
         axes.set_xlim(*window[:2])
         axes.set_ylim(*window[2:])
@@ -108,7 +111,7 @@ def draw_instructions(plot: RooflinePlot, heading: str, subtitle: str, path: Pat
             end, color = min(top / rate, right), COLORS.get(name, "0.5")
             axes.plot([left, end], [left * rate, end * rate], color=color, lw=1.5)
             label = f" {name.upper()} {units.si(rate)}txn/s"
-            axes.text(left, left * rate * 0.8, label, ha="left", va="top", fontsize=8, color=color)
+            axes.text(left, left * rate * 0.8, label, ha="left", va="top", fontsize=8, color=color, zorder=4)
         for name, x in WALLS.items():
             axes.axvline(x, color="0.6", lw=0.8, ls=":")
             axes.text(x, window[2], f" {name}", rotation=90, va="bottom", ha="right", fontsize=7.5, color="0.4")
@@ -140,7 +143,8 @@ def _legend(figure: Any, axes: Any, points: list[InstructionPoint]) -> None:
     ]
     labels.place(axes, places, figure.dpi)
     present = {point.level for point in points}
-    keys = [canvas.mark_key(level.upper(), SHAPES[level], COLORS[level]) for level in SHAPES if level in present]
+    titles = {level: level.upper() for level in SHAPES} | {"global": "global loads and stores"}
+    keys = [canvas.mark_key(titles[level], SHAPES[level], COLORS[level]) for level in SHAPES if level in present]
     figure.legend(handles=keys, bbox_to_anchor=(0.668, 0.865), ncols=2, loc="upper left", frameon=False, fontsize=8)
     for place, name in enumerate(names):
         y = 0.76 - 0.045 * place
