@@ -3,7 +3,8 @@
 Needleman and Wunsch, J. Mol. Biol. 48, 1970, over a pattern that repeats (wraparound alignment: Fischetti et al.,
 Information Processing Letters 46, 1993). The alignment finds the number of passes in a file, where each begins, and
 which pattern (prefill or decode) it follows. An item may take several consecutive operators (a fused kernel), an
-operator may take several items (split K), and either may stay unmatched.
+operator may take several items (split K), and either may stay unmatched. Libraries for sequences (Biopython, parasail)
+pair one item with one, by a fixed table of costs, and have no pattern that repeats.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The formulas of homework problems: `ceiling(3*b*P_peak/(2*B_mem))`, evaluated exactly.
 
 A formula has numbers, names, `+ - * / // % **`, comparisons (1 or 0) and functions. Whole numbers and quotients of them
-are exact. Only this grammar is evaluated, so that a file of problems cannot run code.
+are exact. Only this grammar is evaluated, so that a file of problems cannot run code. simpleeval has the same grammar,
+but its quotients of whole numbers are floats.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Documents with formulas, rendered for a terminal, as Markdown, and as LaTeX with amsmath.
 
-A document is a list of blocks. Views create the blocks; this module renders them.
+A document is a list of blocks. Views create the blocks; this module renders them. Writers of Markdown (mdutils) and of
+LaTeX (pylatex) know one form each, and none for a terminal: three of them would need this list of blocks, too.
 """
 
 from __future__ import annotations
