@@ -273,8 +273,9 @@ def grade_class(folder: PathLike, key: PathLike, partial: float = 0) -> ClassGra
                 f"{len(submissions)} files have answers of student {each.sheet.student!r}: {names}; not graded"
             )
         students.append(_student_grade(each, submissions, root, partial))
+        warnings.extend(_unreadable(students[-1]))
     if missing := [each.row["student"] for each in students if each.file is None]:
-        warnings.append(f"no answers from: {', '.join(missing)}")
+        warnings.append(f"{len(missing)} of {len(students)} students without a file: {', '.join(missing)}")
     problems = class_key.sheets[0].sheet.problems
     most = {f"{p.id}.{question.id}": question.points for p in problems for question in p.questions}
     questions = tuple(_question_grades(most, students))
@@ -350,6 +351,18 @@ def _student_grade(
         return StudentGrade(each.row, file, None, blank, None)
     points = answers.points(partial)
     return StudentGrade(each.row, file, answers, points, sum(points.values()))
+
+
+def _unreadable(student: StudentGrade) -> Iterator[str]:
+    """A warning for each answer that is neither a number nor a ceiling: its student may have meant the right one."""
+    for problem, graded_answers in student.answers.problems if student.answers else ():
+        for each in graded_answers:
+            if not each.understood:
+                written = shorten(each.answer) if each.answer else "an answer that is not one value"
+                yield (
+                    f"student {student.row['student']!r}, {problem.id}.{each.question.id}: {written} cannot be read; "
+                    f"it counts as wrong ({student.file})"
+                )
 
 
 def _question_grades(most: Mapping[str, float], students: Sequence[StudentGrade]) -> Iterator[QuestionGrade]:

@@ -29,9 +29,9 @@ QUESTIONS = Table(
     "questions",
     [
         Column("question", "question", meaning="the question, as `problem.question`"),
-        Column("points", "points", NUMBER, priority=1, meaning="the points of a right answer"),
+        Column("points", "points", NUMBER, meaning="the points of a right answer"),
         Column("right", "right", NUMBER, meaning="right answers"),
-        Column("answered", "answers", NUMBER, meaning="answers that are not blank"),
+        Column("answered", "of", NUMBER, meaning="answers that are not blank"),
         Column("hint", "most common mistake", wrap=True, meaning="the most common mistake; null without one"),
         Column("hinted", "times", NUMBER, text=lambda each: str(each.hinted or ""), meaning="how often"),
     ],
@@ -95,7 +95,7 @@ class HomeworkGrades(TextResult, FileResult):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Files that cannot be graded, and students without answers."""
+        """Files that cannot be graded, answers that cannot be read, and students without a file."""
         return self.grades.warnings
 
     def to_dict(self) -> dict[str, Any]:
@@ -156,10 +156,11 @@ class HomeworkGrades(TextResult, FileResult):
                 Column(None, "student", value=lambda each: each.row["student"]),
                 Column(None, f"points of {self.grades.most:g}", NUMBER, value="points", unknown="not graded"),
                 Column(None, "right", NUMBER, value=_right),
-                Column(None, "file", NAME, value="file", unknown="no file"),
+                Column(None, "file", NAME, value="file"),
             ],
         )
-        return Group(students.terminal(self.grades.students), "", QUESTIONS.terminal(self.grades.questions))
+        with_file = [each for each in self.grades.students if each.file is not None]  # a warning lists the others
+        return Group(students.terminal(with_file), "", QUESTIONS.terminal(self.grades.questions))
 
     def __repr__(self) -> str:
         return f"<HomeworkGrades: {self.grades.name}, {len(self.grades.students)} students>"

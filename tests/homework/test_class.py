@@ -99,7 +99,7 @@ def test_answers_of_a_class_become_points(folder: Path) -> None:
     answer("1001", "answers/1001.md")
     answer("1002", "answers/late/upload.md", {"stream.intensity": 0.5, "achieved.rate": 1.3})
     grades = roofmodel.grade_homework("answers", "key.json")
-    assert grades.warnings == ("no answers from: 1003",)
+    assert grades.warnings == ("1 of 3 students without a file: 1003",)
     grades.save("grades.csv")
     rows = [*csv.DictReader(Path("grades.csv").read_text().splitlines())]
     assert [*rows[0]] == [
@@ -139,6 +139,35 @@ def test_a_file_that_cannot_be_graded_is_a_warning_and_no_zero(folder: Path) -> 
     assert twice == "2 files have answers of student '1002': 2.md, 3.md; not graded"
 
 
+def test_an_answer_that_cannot_be_read_is_a_warning_and_counts_as_wrong(folder: Path) -> None:
+    roofmodel.homework_class("roster.csv", "sheets", "measuring")
+    for student in ("1001", "1002", "1003"):
+        answer(student, f"answers/{student}.md")
+    file = Path("answers/1002.md")
+    text = re.sub(r"(\n    intensity:) \S+", r"\1 1,25 maybe", file.read_text(), count=1)
+    file.write_text(re.sub(r"(\n    bound:) \S+", r"\1 [1, 2]", text))
+    grades = roofmodel.grade_homework("answers", "key.json")
+    assert grades.warnings == (
+        "student '1002', stream.intensity: '1,25 maybe' cannot be read; it counts as wrong (1002.md)",
+        "student '1002', achieved.bound: an answer that is not one value cannot be read; it counts as wrong (1002.md)",
+    )
+    assert [student["points"] for student in grades.to_dict()["students"]] == [9, 7, 9]
+
+
+def test_students_without_a_file_are_listed_once(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    roofmodel.homework_class("roster.csv", "sheets", "measuring")
+    answer("1002", "answers/1002.md", {"stream.intensity": 0.5})
+    status, out, err = run(("homework", "grade", "answers", "--key", "key.json"), monkeypatch, capsys)
+    assert status == 0
+    assert "2 of 3 students without a file: 1001, 1003" in err
+    assert "1001" not in out
+    (titles,) = (line.split() for line in out.splitlines() if line.startswith("question"))
+    assert titles == ["question", "points", "right", "of", "most", "common", "mistake", "times"]
+    assert "not shown" not in out
+
+
 def test_answers_of_a_stranger_are_a_warning(folder: Path) -> None:
     roofmodel.homework_class("roster.csv", "sheets", "measuring")
     Path("answers").mkdir()
@@ -148,7 +177,7 @@ def test_answers_of_a_stranger_are_a_warning(folder: Path) -> None:
     assert roofmodel.grade_homework("answers", "key.json").warnings == (
         "answers/x.yaml:1: student '2001' is not in the roster; not graded",
         "answers/y.yaml: states no student; not graded",
-        "no answers from: 1001, 1002",
+        "2 of 3 students without a file: 1001, 1002",
     )
 
 
