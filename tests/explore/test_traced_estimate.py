@@ -207,8 +207,8 @@ def test_a_model_with_too_many_cases_is_refused(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     ("phase", "cases"),
     [
-        ("prefill", {2, 4}),  # one GPU or several; with flash attention also whether a kernel for decodes runs
-        ("decode", {2}),
+        ("prefill", {2, 6}),  # one GPU or several; with flash attention also whether a kernel for decodes runs
+        ("decode", {2, 4}),  # the same, for a token without earlier ones
         ("train", {4}),  # one GPU or several, for each of --tp and --dp
     ],
 )

@@ -529,7 +529,7 @@ def test_batches_and_chunks_cover_the_range() -> None:
         ({"requests": -2.0}, "requests is -2.0; it must be above 0 and at most 1 M/s; try requests=\"5/s\""),
         ({"requests": "1e99/min"}, "requests is '1e99/min'; it must be above 0 and at most 1 M/s"),
         ({"requests": float("nan")}, "requests is nan; it must be above 0 and at most 1 M/s"),
-        ({"tp": 3}, "no layout of meta-llama/Llama-3.1-8B uses 2 GPUs with these values of tp; tp × pp × dp must"),
+        ({"tp": 3}, "no layout of meta-llama/Llama-3.1-8B uses at most 2 GPUs with these values of tp; tp × pp × dp"),
         ({"ttft": "-5ms"}, "ttft: '-5ms' is below 0"),
         ({"price": "a100=3"}, "price: a100-sxm-80gb is not a device of hw"),
         ({"dtype": "int8"}, None),

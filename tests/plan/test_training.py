@@ -303,7 +303,7 @@ def test_numbers_of_tokens_have_letters_for_powers_of_thousand(text: float | str
     [
         ({"tokens": "0"}, "tokens: '0' is no number of tokens; try tokens=15T"),
         ({"recompute": "some"}, "recompute: unknown value 'some'"),
-        ({"tp": 3}, "no layout of openai-community/gpt2-xl uses 4 GPUs with these values of tp"),
+        ({"tp": 3}, "no layout of openai-community/gpt2-xl uses at most 4 GPUs with these values of tp"),
         ({"recompute": "selective"}, 'recompute="selective" changes nothing with flash attention'),
         ({"attention": "fast"}, "attention"),
         ({"vpp": 0}, "vpp"),
@@ -312,7 +312,10 @@ def test_numbers_of_tokens_have_letters_for_powers_of_thousand(text: float | str
         ({"batch": 3, "dp": 4}, "with these values of dp"),
         ({"seq": 0}, "seq is 0"),
         ({"kv": "fp8"}, "unknown option 'kv'"),
-        ({"tp": 53, "gpus": 53}, "uses 53 GPUs with these values of tp; tp × pp × dp must be at most 53, dp × micro-"),
+        (
+            {"tp": 53, "gpus": 53},
+            "uses at most 53 GPUs with these values of tp; tp × pp × dp must be at most 53, dp × micro-",
+        ),
         ({"dtype": "fp8"}, 'dtype="fp8": training with a format below 16 bits is not modeled; try dtype="bf16"'),
         ({"dtype": "fp4"}, 'dtype="fp4": training with a format below 16 bits is not modeled; try dtype="bf16"'),
         ({"dtype": "fp15"}, "dtype: unknown value 'fp15'; did you mean 'fp16'"),

@@ -24,7 +24,7 @@ MODEL_TYPES: dict[str, tuple[str, ...]] = {
     "llama_variants": (
         "openai-gpt", "ministral3", "seed_oss", "arcee", "jais2", "helium", "exaone4", "ernie4_5", "hunyuan_v1_dense",
         "cwm", "granite_swa", "hyperclovax", "internlm3", "iquestcoder", "emu3_text_model", "apertus", "vaultgemma",
-        "nanochat", "persimmon", "qwen3_vl_text", "diffllama",
+        "nanochat", "persimmon", "diffllama", "qwen3_vl_text",
     ),
     "mixture_of_experts": (
         "mixtral", "phimoe", "qwen2_moe", "qwen3_moe", "olmoe", "granitemoe", "dbrx", "gpt_oss", "granitemoeshared",
