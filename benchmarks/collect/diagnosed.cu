@@ -1,21 +1,9 @@
 // Pairs of CUDA kernels that do the same work: DISEASE__sick has one known fault, DISEASE__cured has not.
 //
-// Build: nvcc -O3 -arch=native diagnosed.cu -o diagnosed -lcublas
-// `diagnosed` prints name,seconds for each kernel: the median of 20 launches by CUDA events, with the L2 cache flushed
-// before each. `diagnosed once` launches each kernel once, for ncu
-// (--profile-from-start off). Kernels named DISEASE__healthy have no fault.
-#include <algorithm>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <functional>
-#include <vector>
+// Build: nvcc -O3 -arch=native diagnosed.cu -o diagnosed -lcublas. What the program prints: pairs.cuh.
 #include <cublas_v2.h>
 #include <cuda_fp16.h>
-#include <cuda_profiler_api.h>
-
-#define CHECK(call) do { cudaError_t status = (call); if (status != cudaSuccess) { \
-  fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, cudaGetErrorString(status)); exit(1); } } while (0)
+#include "pairs.cuh"
 
 const size_t N = 1 << 26;  // floats of an array: 256 MiB, five times an H100's L2 cache
 
@@ -230,8 +218,6 @@ __global__ void fill(float* values, __half* halves, size_t n, size_t n_halves) {
   for (size_t i = first; i < n_halves; i += stride) halves[i] = __float2half((unsigned)(i * 2654435761u) * 0x1p-32f);
 }
 
-struct Case { const char* name; std::function<void()> launch; };
-
 int main(int argc, char** argv) {
   bool once = argc > 1 && !strcmp(argv[1], "once");
   float *in, *wide, *out, *flush;
@@ -298,24 +284,5 @@ int main(int argc, char** argv) {
     {"small_gemm__sick", [&] { gemm(CUBLAS_COMPUTE_32F, CUDA_R_16F, 512, half, half, out); }},
     {"gemm__healthy", [&] { gemm(CUBLAS_COMPUTE_32F, CUDA_R_16F, 8192, half, half, out); }},
   };
-  CHECK(cudaDeviceSynchronize());
-  cudaProfilerStart();
-  if (!once) printf("name,seconds\n");
-  for (auto& item : cases) {
-    std::vector<float> times;
-    cudaEvent_t start, end;
-    cudaEventCreate(&start); cudaEventCreate(&end);
-    for (int repeat = 0; repeat < (once ? 1 : 23); repeat++) {
-      if (!once) CHECK(cudaMemsetAsync(flush, repeat, N * 4));
-      cudaEventRecord(start);
-      item.launch();
-      cudaEventRecord(end);
-      CHECK(cudaDeviceSynchronize());
-      float milliseconds;
-      CHECK(cudaEventElapsedTime(&milliseconds, start, end));
-      if (repeat > 2 || once) times.push_back(milliseconds / 1e3f);
-    }
-    std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
-    if (!once) printf("%s,%.9g\n", item.name, times[times.size() / 2]); else fprintf(stderr, "%s\n", item.name);
-  }
+  run_all(cases, once, flush, N * 4);
 }

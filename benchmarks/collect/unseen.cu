@@ -1,16 +1,6 @@
 // More pairs of CUDA kernels, as in diagnosed.cu, but measured after the reasons of `roof kernels` were written: other
 // work, other sizes, milder faults. Build and use: see diagnosed.cu (no cuBLAS).
-#include <algorithm>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <functional>
-#include <vector>
-#include <cuda_profiler_api.h>
-#include <cuda_runtime.h>
-
-#define CHECK(call) do { cudaError_t status = (call); if (status != cudaSuccess) { \
-  fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, cudaGetErrorString(status)); exit(1); } } while (0)
+#include "pairs.cuh"
 
 const int ROWS = 16384, COLUMNS = 4096;  // a matrix of 256 MiB
 const size_t N = (size_t)ROWS * COLUMNS;
@@ -181,8 +171,8 @@ __device__ void filter(const float* in, float* out, size_t n) {
 __global__ void __maxnreg__(24) filter_spills__sick(const float* in, float* out, size_t n) { filter(in, out, n); }
 __global__ void filter_spills__cured(const float* in, float* out, size_t n) { filter(in, out, n); }
 
-// A GEMM on the CUDA cores with tiles of 128 x 128 in blocks of 256 threads: 9 x 15 blocks leave a part of a wave.
-__global__ void __launch_bounds__(256) gemm_tail__sick(const float* a, float* out, int rounds) {
+// FMAs in registers. Blocks that leave a part of a wave; cured: the same work in one full wave.
+__device__ float eight_fmas(int rounds) {
   float sum[8];
   for (int k = 0; k < 8; k++) sum[k] = threadIdx.x + k;
 #pragma unroll 4
@@ -191,18 +181,13 @@ __global__ void __launch_bounds__(256) gemm_tail__sick(const float* a, float* ou
     for (int k = 0; k < 8; k++) sum[k] = sum[k] * 0.999f + 0.5f;
   float all = 0;
   for (int k = 0; k < 8; k++) all += sum[k];
-  out[blockIdx.x * 256 + threadIdx.x] = all + a[threadIdx.x];
+  return all;
+}
+__global__ void __launch_bounds__(256) gemm_tail__sick(const float* a, float* out, int rounds) {
+  out[blockIdx.x * 256 + threadIdx.x] = eight_fmas(rounds) + a[threadIdx.x];
 }
 __global__ void __launch_bounds__(256) gemm_tail__cured(const float* a, float* out, int rounds) {
-  float sum[8];
-  for (int k = 0; k < 8; k++) sum[k] = threadIdx.x + k;
-#pragma unroll 4
-  for (int r = 0; r < rounds; r++)
-#pragma unroll
-    for (int k = 0; k < 8; k++) sum[k] = sum[k] * 0.999f + 0.5f;
-  float all = 0;
-  for (int k = 0; k < 8; k++) all += sum[k];
-  out[blockIdx.x * 256 + threadIdx.x] = all + a[threadIdx.x];
+  out[blockIdx.x * 256 + threadIdx.x] = eight_fmas(rounds) + a[threadIdx.x];
 }
 
 // No fault: triad, and FMAs in registers.
@@ -213,15 +198,7 @@ __global__ void triad__healthy(const float4* a, const float4* b, float4* out, si
   out[i] = make_float4(x.x + 2 * y.x, x.y + 2 * y.y, x.z + 2 * y.z, x.w + 2 * y.w);
 }
 __global__ void fmas__healthy(float* out, int rounds) {
-  float sum[8];
-  for (int k = 0; k < 8; k++) sum[k] = threadIdx.x + k;
-#pragma unroll 4
-  for (int r = 0; r < rounds; r++)
-#pragma unroll
-    for (int k = 0; k < 8; k++) sum[k] = sum[k] * 0.999f + 0.5f;
-  float all = 0;
-  for (int k = 0; k < 8; k++) all += sum[k];
-  out[blockIdx.x * blockDim.x + threadIdx.x] = all;
+  out[blockIdx.x * blockDim.x + threadIdx.x] = eight_fmas(rounds);
 }
 
 __global__ void fill(float* values, size_t n) {  // uniform numbers in [0, 1)
@@ -229,8 +206,6 @@ __global__ void fill(float* values, size_t n) {  // uniform numbers in [0, 1)
   for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n; i += stride)
     values[i] = (unsigned)(i * 2654435761u) * 0x1p-32f;
 }
-
-struct Case { const char* name; std::function<void()> launch; };
 
 int main(int argc, char** argv) {
   bool once = argc > 1 && !strcmp(argv[1], "once");
@@ -277,24 +252,5 @@ int main(int argc, char** argv) {
     {"triad__healthy", [&] { triad__healthy<<<blocks / 4, 256>>>((float4*)in, (float4*)wide, (float4*)out, N / 4); }},
     {"fmas__healthy", [&] { fmas__healthy<<<sms * 64, 256>>>(out, 4000); }},
   };
-  CHECK(cudaDeviceSynchronize());
-  cudaProfilerStart();
-  if (!once) printf("name,seconds\n");
-  for (auto& item : cases) {
-    std::vector<float> times;
-    cudaEvent_t start, end;
-    cudaEventCreate(&start); cudaEventCreate(&end);
-    for (int repeat = 0; repeat < (once ? 1 : 23); repeat++) {
-      if (!once) CHECK(cudaMemsetAsync(flush, repeat, N * 4));
-      cudaEventRecord(start);
-      item.launch();
-      cudaEventRecord(end);
-      CHECK(cudaDeviceSynchronize());
-      float milliseconds;
-      CHECK(cudaEventElapsedTime(&milliseconds, start, end));
-      if (repeat > 2 || once) times.push_back(milliseconds / 1e3f);
-    }
-    std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
-    if (!once) printf("%s,%.9g\n", item.name, times[times.size() / 2]); else fprintf(stderr, "%s\n", item.name);
-  }
+  run_all(cases, once, flush, N * 4);
 }
