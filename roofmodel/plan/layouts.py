@@ -105,7 +105,7 @@ def training_layouts(
     GPU of it (ep = tp), or over all replicas (ep = tp × dp), unless `ep` is given. With more GPUs, the same layouts are
     searched and more.
     """
-    found, layers = [], len(arch.stack.layers)
+    layouts, layers = [], len(arch.stack.layers)
     replicas = [dp for dp in divisors(batch, gpus) if dp in restrictions.get("dp", (dp,))]
     stages = [pp for pp in range(1, gpus + 1) if layers % pp == 0 or is_power_of_two(pp)]
     widths = [tp for tp in restrictions.get("tp", range(1, gpus + 1)) if is_possible(arch, Layout(tp))]
@@ -117,8 +117,8 @@ def training_layouts(
             for ep in restrictions.get("ep", sizes):
                 layout = Layout(tp, pp, ep, dp)
                 if (tp * dp) % ep == 0 and is_possible(arch, layout, is_training=True):
-                    found.append(layout)
-    return sorted(found, key=lambda layout: -layout.gpus)
+                    layouts.append(layout)
+    return sorted(layouts, key=lambda layout: -layout.gpus)
 
 
 def is_possible(arch: Architecture, layout: Layout, *, is_training: bool = False) -> bool:

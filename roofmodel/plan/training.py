@@ -265,11 +265,11 @@ def evaluate(group: TrainingGroup) -> list[TrainingFound]:
         exact = exact or (np.int64 if _fits_int64(group, only_step) else object)
         step = only_step._replace(batch=np.array(group.micro_batches, dtype=exact))
         similar = similar or SimilarSteps(piece.arch, piece.device, step, work.engine)
-        found = _best(piece, group.micro_batches, work, step, similar)
-        results.append(found)
-        if found.best is not None and found.best.mfu is not None and found.best.step.value < fastest:
-            fastest = found.best.step.value
-            least = fastest * found.best.mfu * piece.layout.gpus
+        ranking = _best(piece, group.micro_batches, work, step, similar)
+        results.append(ranking)
+        if ranking.best is not None and ranking.best.mfu is not None and ranking.best.step.value < fastest:
+            fastest = ranking.best.step.value
+            least = fastest * ranking.best.mfu * piece.layout.gpus
     return results
 
 

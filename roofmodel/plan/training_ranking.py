@@ -97,7 +97,7 @@ def training_reason(candidate: TrainingCandidate, other: TrainingCandidate | Non
     if other.calibrated and not candidate.calibrated:
         return LOWER_BOUND
     differences, than = [*_differences(candidate, other)], f"than {training_name(other)}"
-    own, its = (found.value for found in _merits(candidate, other, priced))
+    own, its = (merit.value for merit in _merits(candidate, other, priced))
     if priced and candidate.price != other.price:
         change = its / own - 1
         return f"{_price_difference(change)} {than}: {'; '.join(differences)}"

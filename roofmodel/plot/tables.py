@@ -80,8 +80,8 @@ def device_table(panel: Panel, letters: Mapping[str, str]) -> Group:
             Text(f"predicted operators at their bounds{workload}", style="bold"),
             *_points(panel, predicted, letters, "operator", "of phase"),
         ]
-    found = {point.name: list(point.reasons) for point in measured}
-    blocks += why_section(found, panel.not_judged)
+    reasons_by_name = {point.name: list(point.reasons) for point in measured}
+    blocks += why_section(reasons_by_name, panel.not_judged)
     return Group(*blocks, Text(), chart.PointsChart(panel, letters))
 
 

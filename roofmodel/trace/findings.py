@@ -59,7 +59,7 @@ def findings(
     every = list(ranks)
     for rank, steps, copies, stretches, work in every:
         prefix = f"{rank.label}: " if len(every) > 1 or rank.run else ""
-        of_kernels = (Finding(*found) for found in kernel_findings(rank, work, device))
+        of_kernels = (Finding(*estimate) for estimate in kernel_findings(rank, work, device))
         for finding in (*_rank_findings(rank, steps, copies, stretches, device), *of_kernels):
             longest = by_kind.get(finding.kind)
             if longest is None or finding.seconds > longest.seconds:

@@ -97,7 +97,7 @@ def _matching(rank: Rank, value: Callable[[str], float]) -> NDArray[np.float64]:
 
 def kernel_findings(rank: Rank, work: RankWork | None, device: Device | None) -> Iterator[tuple[str, float, str]]:
     """Kind, seconds and text of each finding of a rank's kernels."""
-    if found := memory_format(rank, work):
-        yield ("memory_format", *found)
-    if found := no_tensor_cores(rank, work, device):
-        yield ("no_tensor_cores", *found)
+    if estimate := memory_format(rank, work):
+        yield ("memory_format", *estimate)
+    if estimate := no_tensor_cores(rank, work, device):
+        yield ("no_tensor_cores", *estimate)

@@ -202,11 +202,11 @@ def _findings(
 
     `works` are by the number of the rank.
     """
-    found: list[Finding] = []
+    all_findings: list[Finding] = []
     for side in reversed(sides):
         ranks_of_side = [(each.rank, each.steps, each.copies, each.idle, works[each.rank.number]) for each in side]
-        found += findings(ranks_of_side, device)
-    return sorted(found, key=lambda finding: -finding.seconds) if len(sides) > 2 else found
+        all_findings += findings(ranks_of_side, device)
+    return sorted(all_findings, key=lambda finding: -finding.seconds) if len(sides) > 2 else all_findings
 
 
 def _groups(reports: Sequence[RankReport], works: Sequence[RankWork | None], by: str) -> tuple[GroupTime, ...]:
