@@ -192,7 +192,7 @@ def thread_id(global_id: object) -> int:
 
 def _evidence(database: Database, work: pandas.DataFrame) -> tuple[tuple[Evidence, ...], list[str]]:
     """Attributes of the GPUs that the kernels ran on, and warnings; no attributes if the GPUs are ambiguous."""
-    gpus = list(database.rows("TARGET_INFO_GPU", _GPU_COLUMNS))
+    gpus = _cuda_gpus(database)
     if not gpus:
         return (), []
     of_process = _gpus_by_process(database)
@@ -200,7 +200,7 @@ def _evidence(database: Database, work: pandas.DataFrame) -> tuple[tuple[Evidenc
     used: dict[Evidence, None] = {}
     for process, device in kernels[["process", "device"]].astype(object).drop_duplicates().to_numpy().tolist():
         matches = [gpu for gpu in gpus if str(gpu["cuDevice"]) == device]
-        if not matches and (process, device) in of_process:
+        if len(matches) != 1 and (process, device) in of_process:
             matches = [gpu for gpu in gpus if gpu["id"] == of_process[process, device]]
         candidates = {_attributes(gpu) for gpu in matches or gpus}
         if len(candidates) > 1:
@@ -208,6 +208,12 @@ def _evidence(database: Database, work: pandas.DataFrame) -> tuple[tuple[Evidenc
             return (), [text]
         used.update(dict.fromkeys(candidates))
     return tuple(used), []
+
+
+def _cuda_gpus(database: Database) -> list[Row]:
+    """The GPUs that can run CUDA. On Windows the table also has the adapters of other vendors, without SMs."""
+    gpus = list(database.rows("TARGET_INFO_GPU", _GPU_COLUMNS))
+    return [gpu for gpu in gpus if gpu["smCount"]] or gpus
 
 
 def _gpus_by_process(database: Database) -> dict[tuple[str, str], int]:
@@ -285,8 +291,8 @@ def _gpus(timeline: Timeline, database: Database, sampled: set[int]) -> dict[tup
     by_process = _gpus_by_process(database)
     by_device = {
         str(row["cuDevice"]): int(row["id"])
-        for row in database.rows("TARGET_INFO_GPU", ("cuDevice", "id"))
-        if None not in tuple(row)
+        for row in _cuda_gpus(database)
+        if None not in (row["cuDevice"], row["id"])
     }
     places = timeline.work[["process", "device"]].drop_duplicates().astype(object).to_numpy().tolist()
     gpus: dict[tuple[str | None, str | None], int] = {}

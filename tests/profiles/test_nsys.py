@@ -241,6 +241,15 @@ def test_all_commands_join_the_device_by_its_cuda_ordinal():
     assert nsys.read_timeline(io.BytesIO(sample.bytes()), "sample").evidence == (A100_EVIDENCE,)
 
 
+def test_an_adapter_that_cannot_run_cuda_is_no_candidate():
+    """Windows lists its software renderer and other vendors' GPUs with zeros, also as CUDA device 0."""
+    sample = export(GPU).kernel(deviceId=0).add("TARGET_INFO_GPU", id=0, cuDevice=0, **A100)
+    nothing = dict.fromkeys(A100, 0) | dict(name="Microsoft Basic Render Driver")
+    sample.add("TARGET_INFO_GPU", id=1, cuDevice=0, **nothing)
+    profile = sample.read()
+    assert (profile.evidence, profile.warnings) == ((A100_EVIDENCE,), ())
+
+
 def test_gpus_without_a_join_identify_the_device_only_if_they_are_equal():
     sample = export(GPU).kernel().add("TARGET_INFO_GPU", id=0, **A100).add("TARGET_INFO_GPU", id=1, **A100)
     assert sample.read().evidence == (A100_EVIDENCE,)
