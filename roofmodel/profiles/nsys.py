@@ -290,9 +290,7 @@ def _gpus(timeline: Timeline, database: Database, sampled: set[int]) -> dict[tup
     """TARGET_INFO_GPU.id of each process and device; the only sampled GPU if the export has one device."""
     by_process = _gpus_by_process(database)
     by_device = {
-        str(row["cuDevice"]): int(row["id"])
-        for row in _cuda_gpus(database)
-        if None not in (row["cuDevice"], row["id"])
+        str(row["cuDevice"]): int(row["id"]) for row in _cuda_gpus(database) if None not in (row["cuDevice"], row["id"])
     }
     places = timeline.work[["process", "device"]].drop_duplicates().astype(object).to_numpy().tolist()
     gpus: dict[tuple[str | None, str | None], int] = {}

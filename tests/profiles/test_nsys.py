@@ -471,11 +471,40 @@ def test_a_file_with_other_reports_only_is_refused_with_what_to_collect():
         read(API)
 
 
-def test_the_printed_text_is_refused_with_the_option_that_writes_csv():
-    text = " ** CUDA GPU Kernel Summary (cuda_gpu_kern_sum):\n\n Time (%)  Total Time (ns)  Instances   Name\n"
-    assert nsys.recognize(text.encode())
-    with pytest.raises(ProfileError, match=r"a text table of `nsys stats` instead of CSV.*--format csv"):
-        read(text)
+PRINTED = """\
+[6/8] Executing 'cuda_api_sum' stats report
+
+ Time (%)  Total Time (ns)  Num Calls    Avg (ns)    Name
+ --------  ---------------  ---------  -----------  ----------
+    100.0          482,472          1    482,472.0  cudaMalloc
+
+[7/8] Executing 'cuda_gpu_kern_sum' stats report
+
+ Time (%)  Total Time (ns)  Instances   Avg (ns)           Name
+ --------  ---------------  ---------  -----------  ------------------
+     95.0        3,481,709          3  1,160,569.7  add<(int)4, true>(float *, int)
+      5.0          182,472          1    182,472.0  scale(float *)
+
+"""
+PRINTED_2020 = """\
+CUDA Kernel Statistics (nanoseconds)
+
+Time(%)      Total Time   Instances         Average  Name
+-------  --------------  ----------  --------------  ----------------
+  100.0         3664181           4        916045.3  scale(float *)
+
+CUDA Memory Operation Statistics (nanoseconds)
+"""
+
+
+def test_a_printed_table_is_read_by_the_widths_of_its_columns():
+    add, scale = read(PRINTED).kernels
+    assert (add.name, add.invocations, add.seconds) == ("add<(int)4, true>(float *, int)", 3, 3_481_709e-9)
+    assert (scale.name, scale.invocations, scale.seconds) == ("scale(float *)", 1, 182_472e-9)
+    (old,) = read(PRINTED_2020).kernels
+    assert (old.name, old.invocations, old.seconds) == ("scale(float *)", 4, 3_664_181e-9)
+    assert nsys.recognize(PRINTED.encode())
+    assert nsys.recognize(PRINTED_2020.encode())
 
 
 def test_a_damaged_row_is_refused_with_its_line():
@@ -487,7 +516,7 @@ def test_a_damaged_row_is_refused_with_its_line():
         read(SUM.replace("3000,3,", "3000,,"))
 
 
-@pytest.mark.parametrize("text", [SUM, GPU_TRACE, EXEC, API])
+@pytest.mark.parametrize("text", [SUM, GPU_TRACE, EXEC, API, PRINTED])
 def test_output_of_nsys_stats_is_recognized_by_its_content(text):
     assert nsys.recognize(text.encode())
     assert nsys.recognize(text.encode("utf-16"))
@@ -502,7 +531,7 @@ def test_files_of_other_tools_are_not_recognized():
 
 
 @settings(max_examples=300, deadline=None)
-@given(mutilations((SUM + "\n" + GPU_TRACE + "\n" + EXEC).encode()))
+@given(mutilations((SUM + "\n" + GPU_TRACE + "\n" + EXEC + "\n" + PRINTED).encode()))
 def test_a_mutilated_print_gives_an_error_or_a_table(data):
     nsys.recognize(data)
     assert_error_or_table(nsys.read, data)

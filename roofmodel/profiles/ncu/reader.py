@@ -129,8 +129,8 @@ def parse(stream: BinaryIO, file: str) -> list[LaunchTable]:
             else:
                 outside.add(line)
     tables = [table for number, each in enumerate(readers) if (table := each.finish(number)).ids]
-    if not readers and outside.printed and (printed := printed_text.parse(stream, file)).ids:
-        tables = [printed]
+    if not readers and outside.printed:
+        tables = printed_text.parse(stream, file)
     if not tables:
         raise ProfileError(f"{file}: {outside.explain(bool(readers))}")
     if outside.errors:
@@ -166,7 +166,7 @@ class _NonTableLines:
                 f"then {RERUN}"
             )
         if self.printed:
-            return f"printed text of Nsight Compute (details page) with labels instead of metric names; {RERUN}"
+            return f"printed text of Nsight Compute without metrics that are read; {RERUN}"
         if self.unnamed:
             return f"a summary without kernel names; {RERUN}, or use --print-summary per-kernel"
         if header or self.nothing:
