@@ -116,8 +116,7 @@ def _reports(lines: Lines) -> _StatsContent:
         elif not line.strip() or _BETWEEN.match(line):
             report = ""
         elif report in _REPORTS:
-            row = [_THOUSANDS.sub("", line[width].strip()) for width in widths[:-1]]
-            row = [*row, line[widths[-1]].strip()] if widths else split(line)
+            row = _split_at(widths, line) if widths else split(line)
             if row is None or len(row) != len(columns):
                 if not re.match(r'[\d"]', line):
                     content.skipped_lines += 1  # output of nsys or the program
@@ -138,6 +137,12 @@ def _reports(lines: Lines) -> _StatsContent:
             content.skipped_lines += 1  # a row after an empty line, without a header
         above = line
     return content
+
+
+def _split_at(widths: list[slice], line: str) -> list[str] | None:
+    """The cells of a row of a text table, numbers without thousands separators."""
+    *values, name = [line[width].strip() for width in widths]
+    return [*(_THOUSANDS.sub("", value) for value in values), name]
 
 
 def _heading(line: str) -> tuple[str, list[str]] | None:

@@ -31,6 +31,7 @@ from roofmodel.roofline.points import Reason, flops_by_pipe
 SHORTEST = 1e-6  # seconds of an empty kernel, about
 AT_CEILING = 0.85  # of its peak: nothing to win at the busiest unit, unless another reason costs the rest
 BUSY = 0.6  # of the time: the busiest unit limits the launch (the threshold of Nsight Compute)
+FEW_FLOPS = 0.4  # of the peak: the pipes are busy with something else; sums without FMA reach half of it
 RELEVANT = 0.02  # of the time: smaller costs are no reasons
 CLOCK_TOLERANCE = 0.05
 SECTOR = 32  # bytes
@@ -313,14 +314,25 @@ _STALLS = {
 }  # fmt: skip
 
 
+def _flops_share(launch: Launch) -> float:
+    """FLOPs of the busiest pipe / its peak."""
+    return max(launch.pipe_seconds.values(), default=0.0) / launch.seconds
+
+
 def _shows_waste(launch: Launch, unit: str) -> bool:
-    """Whether the counters would show work of a unit that could be avoided; work that is counted from shapes cannot."""
+    """Whether the counters would show work of a unit that could be avoided; work that is counted from shapes cannot.
+
+    They do not show instructions and loads that larger tiles would save: pipes that are busy with few FLOPs, and a
+    matrix product at the limit of a cache.
+    """
     if not launch.counters:
         return True
     if unit == "sm":
         tensor = max((s for pipe, s in launch.pipe_seconds.items() if pipe.startswith("tensor_")), default=0.0)
         known = launch.get(_ACTIVE_THREADS) is not None and launch.kernel.flops.fp32 is not None
-        return known or tensor >= AT_CEILING * launch.seconds
+        return (known and _flops_share(launch) >= FEW_FLOPS) or tensor >= AT_CEILING * launch.seconds
+    if unit != "dram" and category(launch.kernel.name) in MATMULS and _flops_share(launch) < FEW_FLOPS:
+        return False
     return _requested_bytes(launch) is not None and (unit != "l1" or launch.get(_SHARED[0]) is not None)
 
 
@@ -334,7 +346,9 @@ def _bound(unit: str) -> Callable[[Launch, Terms], Removed]:
         then = f"; then {nearest}, {others[nearest] / launch.seconds:.0%}" if nearest else ""
         share = terms.busy[unit] / launch.seconds * (DRAM_REACHED if unit == "dram" else 1)
         nothing = NOTHING * (terms.busy[unit] >= AT_CEILING * launch.seconds and _shows_waste(launch, unit))
-        return terms._replace(waiting=0.0), f"{nothing}{_UNITS[unit]} at {share:.0%} of the peak{then}"
+        known = unit == "sm" and launch.device is not None and launch.kernel.flops.fp32 is not None
+        few = f", FLOPs at {_flops_share(launch):.0%}" if known and _flops_share(launch) < FEW_FLOPS else ""
+        return terms._replace(waiting=0.0), f"{nothing}{_UNITS[unit]} at {share:.0%} of the peak{few}{then}"
 
     return remove
 

@@ -52,6 +52,33 @@ def test_a_busy_unit_has_nothing_to_win_if_the_counters_would_show_waste():
     assert at_l2.seconds == pytest.approx(0.1e-3)  # 1 ms - 0.9 ms
 
 
+@pytest.mark.parametrize(
+    ("flops", "evidence"),
+    [
+        (33e9, f"{NOTHING}the SMs' pipes at 90% of the peak; then DRAM, 11%"),
+        (6.7e9, "the SMs' pipes at 90% of the peak, FLOPs at 10%; then DRAM, 11%"),
+    ],
+)
+def test_busy_pipes_with_few_flops_are_not_at_their_ceiling(flops: float, evidence: str):
+    """A naive GEMM issues loads instead of FLOPs. The H100's peak in fp32 is 67 TFLOP/s: 33 of 67 GFLOP in 1 ms."""
+    counters = {f"sm__throughput{ELAPSED}": 0.9, "smsp__thread_inst_executed_per_inst_executed.ratio": 32}
+    launch = first(kernel(counters=counters, flops=Flops(fp32=flops)))
+    assert (launch.reason, launch.evidence) == ("compute_bound", evidence)
+
+
+def test_a_gemm_at_the_limit_of_a_cache_has_something_to_win():
+    """Larger tiles load operands less often."""
+    counters = {
+        f"l1tex__throughput{ELAPSED}": 0.9, "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum": 1e6,
+        "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum": 0,
+        "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum": 0,
+        "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.ratio": 32,
+    }  # fmt: skip
+    for name, prefix in (("matmul_kernel", ""), ("copy", NOTHING)):
+        launch = first(kernel(name, counters=counters, flops=Flops(fp32=3e9)))
+        assert (launch.reason, launch.evidence) == ("l1_bound", f"{prefix}L1 at 90% of the peak; then DRAM, 11%")
+
+
 def test_half_a_wave_could_take_half_of_the_time():
     half = first(kernel(blocks=132 * 4))
     assert (half.reason, half.evidence) == ("few_blocks", "528 thread blocks of 1056 that fit at once: 0.5 waves")
