@@ -80,8 +80,10 @@ def identify(evidence: Iterable[Evidence], hw: Hardware | None, files: Iterable[
             )
     known_devices = _known_gpus()
     for e in unique_evidence:
-        if e.name is None and e.multiprocessors is None:
-            continue  # a compute capability alone does not identify a device, even if only one device has it
+        # An RTX 2070 Super has the SMs of a T4; of the generations of the aliases all GPUs are known.
+        has_unknown_gpus = e.compute_capability not in (None, *GENERATION_ALIAS)
+        if e.name is None and (e.multiprocessors is None or (has_unknown_gpus and not e.l2_bytes)):
+            continue
         matching = [device for device in known_devices if not contradictions(device, e)]
         if len(matching) == 1:
             return DeviceIdentification(
@@ -91,9 +93,10 @@ def identify(evidence: Iterable[Evidence], hw: Hardware | None, files: Iterable[
     if len(aliases) == 1:
         alias = str(aliases.pop())
         device = Device.load(alias)
-        if all(not contradictions(device, e) or e.name is None for e in unique_evidence):
+        if not any(contradictions(device, e) for e in unique_evidence):
             capability = next(e.compute_capability for e in unique_evidence if e.compute_capability)
-            note = f"the file contains only compute capability {capability}: {device.id} ({alias}) is assumed"
+            sms = next((f" and {e.multiprocessors} SMs" for e in unique_evidence if e.multiprocessors), "")
+            note = f"the file contains only compute capability {capability}{sms}: {device.id} ({alias}) is assumed"
             return DeviceIdentification(device, "assumed", (note,))
     for e in unique_evidence:
         if file_device := device_of(e):

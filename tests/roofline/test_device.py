@@ -11,7 +11,7 @@ import pytest
 from roofmodel.devices.device import Device
 from roofmodel.errors import ProfileError
 from roofmodel.profiles.kernel import Evidence
-from roofmodel.roofline.device import contradictions, identify
+from roofmodel.roofline.device import UnknownDevice, contradictions, identify
 
 A100_40 = Evidence(
     name="NVIDIA A100-SXM4-40GB", compute_capability="8.0", multiprocessors=108, l2_bytes=41943040, clock=1.41e9
@@ -59,6 +59,19 @@ A100_40 = Evidence(
 def test_attributes_that_match_one_device_identify_it(evidence: Evidence, device: str) -> None:
     found = identify([evidence], None, ["x.csv"])
     assert (found.device.id, found.source) == (device, "attributes")
+
+
+def test_the_number_of_sms_alone_does_not_identify_a_gpu_of_a_generation_with_unknown_gpus():
+    """A T4 and an RTX 2070 Super have 40 SMs of compute capability 7.5."""
+    with pytest.raises(UnknownDevice, match="its device is unknown"):
+        identify([Evidence(None, "7.5", 40)], None, ["a.txt"])
+
+
+def test_the_usual_device_of_a_generation_is_not_assumed_against_the_number_of_sms():
+    (note,) = identify([Evidence(None, "9.0", 132)], None, ["a.txt"]).warnings
+    assert str(note) == "the file contains only compute capability 9.0 and 132 SMs: h100-sxm (h100) is assumed"
+    with pytest.raises(UnknownDevice, match="its device is unknown"):
+        identify([Evidence(None, "8.0", 70)], None, ["a.txt"])
 
 
 @pytest.mark.parametrize(

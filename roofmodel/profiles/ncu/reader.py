@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from math import isnan
 from typing import BinaryIO
 
 from roofmodel.errors import ProfileError
@@ -87,7 +88,7 @@ def profile(tables: Iterable[LaunchTable], files: Iterable[str], generation: str
             if (
                 capability
                 and not capabilities
-                and (device_evidence := Evidence(compute_capability=capability, file=table.file)) not in evidence
+                and (device_evidence := _evidence(table, launches, capability)) not in evidence
             ):
                 evidence.append(device_evidence)
             for places, meaning in interpret_launches(table, launches, capability or stated_capability, averaged):
@@ -105,6 +106,17 @@ def profile(tables: Iterable[LaunchTable], files: Iterable[str], generation: str
         kernels=kernels,
         evidence=tuple(evidence),
         warnings=tuple(dict.fromkeys([*warnings, *counted, *impossible_value_warnings(impossible)])),
+    )
+
+
+def _evidence(table: LaunchTable, launches: Sequence[int], capability: str) -> Evidence:
+    """The device of launches whose table has no attributes of devices."""
+    column = table.values.get("launch__sm_count")
+    counts = {column[place] for place in launches if not isnan(column[place])} if column else set()
+    return Evidence(
+        compute_capability=capability,
+        multiprocessors=round(counts.pop()) if len(counts) == 1 else None,
+        file=table.file,
     )
 
 

@@ -75,7 +75,7 @@ DETAILS = """\
     Metric Name              Metric Unit    Metric Value
     -------------------- --------------- ---------------
     Registers Per Thread register/thread              16
-    Threads                       thread             768
+    # SMs                             SM             132
     -------------------- --------------- ---------------
 
     Section: Occupancy
@@ -104,6 +104,7 @@ def test_labels_of_the_details_page_are_read_with_their_section_and_unit():
     assert (kernel.seconds, kernel.clock, kernel.registers) == (pytest.approx(5.66e-6), pytest.approx(1.38e9), 16)
     assert kernel.bytes.dram == pytest.approx(2e9 * 5.66e-6)
     assert kernel.occupancy == pytest.approx(0.1502)
+    assert [evidence.multiprocessors for evidence in read(DETAILS).evidence] == [132]
     assert "secret-host" not in str(read(DETAILS))
 
 
