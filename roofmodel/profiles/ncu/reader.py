@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import isnan
 from typing import BinaryIO
@@ -109,7 +109,7 @@ def profile(tables: Iterable[LaunchTable], files: Iterable[str], generation: str
     )
 
 
-def _evidence(table: LaunchTable, launches: Sequence[int], capability: str) -> Evidence:
+def _evidence(table: LaunchTable, launches: Iterable[int], capability: str) -> Evidence:
     """The device of launches whose table has no attributes of devices."""
     column = table.values.get("launch__sm_count")
     counts = {column[place] for place in launches if not isnan(column[place])} if column else set()
