@@ -146,7 +146,7 @@ def _limited_by(limiter: str) -> Callable[[Launch, Terms], Removed]:
 
 
 def _no_tensor_cores(launch: Launch, terms: Terms) -> Removed:
-    """On tensor cores: the same FLOPs at their peak, and the DRAM traffic."""
+    """On tensor cores: the same FLOPs at their peak, and the DRAM traffic. GeForce's in tf32 are as fast as fp32."""
     device, flops = launch.device, flops_by_pipe(launch.kernel.flops)
     vector = {pipe: flops.get(pipe) or 0.0 for pipe in ("fp32", "fp16", "fp64")}
     pipe = max(vector, key=lambda name: vector[name])
@@ -157,9 +157,9 @@ def _no_tensor_cores(launch: Launch, terms: Terms) -> Removed:
         return None
     on_tensor_cores = sum(value for name, value in flops.items() if name.startswith("tensor"))
     work = vector[pipe] / launch.kernel.invocations
-    if on_tensor_cores or work / device.pipes[pipe].peak < 0.1 * launch.seconds:
+    seconds, on_cuda_cores = work / device.pipes[tensor].peak, work / device.pipes[pipe].peak
+    if on_tensor_cores or on_cuda_cores < FEW_FLOPS * launch.seconds or seconds > 0.9 * on_cuda_cores:
         return None
-    seconds = work / device.pipes[tensor].peak
     text = f"{units.si(work, 'FLOP')} on the CUDA cores in {pipe}: {units.seconds(seconds)} on {tensor}"
     return terms.with_busy(sm=seconds, l1=0.0, l2=0.0), text
 

@@ -157,6 +157,13 @@ def test_a_gemm_without_tensor_cores_could_take_the_time_of_its_flops_on_them():
     assert not any(each.reason == "no_tensor_cores" for each in reasons(kernel("sum", flops=Flops(fp32=flops)), H100))
 
 
+def test_tensor_cores_are_no_reason_where_they_are_not_faster_or_the_flops_not_the_limit():
+    """A GeForce has 82.6 TFLOP/s in fp32 and in tf32; a naive GEMM spends a tenth of its time on FLOPs."""
+    geforce = reasons(kernel("sgemm", flops=Flops(fp32=0.8 * 82.6e9, tensor_tf32=0)), Device.load("rtx4090"))
+    naive = reasons(kernel("matmul_naive", flops=Flops(fp32=0.1 * 67e9, tensor_tf32=0)), H100)
+    assert "no_tensor_cores" not in {each.reason for each in [*geforce, *naive]}
+
+
 @pytest.mark.parametrize("device", ["l4", "b200"])
 def test_a_gemm_in_fp16_has_no_reason_on_a_device_whose_vector_peak_in_fp16_is_unknown(device: str):
     hgemm = kernel("hgemm", flops=Flops(fp16=1e9, tensor_fp16=0))
