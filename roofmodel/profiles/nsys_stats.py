@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import BinaryIO
 
 from roofmodel.errors import ProfileError, shorten
+from roofmodel.numbers import units
 from roofmodel.profiles import cell_values
 from roofmodel.profiles.kernel import (
     CopySize,
@@ -90,7 +91,7 @@ def read(file: BinaryIO, name: str) -> Profile:
     if not lines.ended:
         texts.append(f"{name}: {NO_LAST_NEWLINE}")
     if content.skipped_lines:
-        texts.append(f"{content.skipped_lines} lines between the rows do not belong to a table and were skipped")
+        texts.append(f"skipped between the rows: {units.count(content.skipped_lines, 'line')} outside of tables")
     if content.missing_unit:
         texts.append("the header has no time unit: nanoseconds (the nsys default) are assumed")
     warnings = [*copies_warning(sum(copy.invocations for copy in copies)), *map(ReaderWarning, texts)]

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from roofmodel.devices.device import Device
+from roofmodel.errors import cut
 from roofmodel.numbers import units
 from roofmodel.profiles.timelines.timeline import UNKNOWN
 from roofmodel.steps.input_pipeline import workers_to_hide
@@ -130,7 +131,7 @@ def _cpu_text(rank: Rank, times: Intervals, wall: float) -> str:
 def _described(names: list[tuple[str, float]], seconds: float) -> str:
     """The names that take more than a tenth of the time, with their times."""
     large = [(name, time) for name, time in names if time > MENTIONED * seconds][:MOST_NAMED]
-    return ", ".join(f"{name} {units.seconds(time)} ({time / seconds:.0%})" for name, time in large)
+    return ", ".join(f"{cut(name, 60)} {units.seconds(time)} ({time / seconds:.0%})" for name, time in large)
 
 
 def _launch_text(rank: Rank, seconds: float, wall: float) -> str:

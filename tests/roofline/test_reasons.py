@@ -79,6 +79,12 @@ def test_a_gemm_at_the_limit_of_a_cache_has_something_to_win():
         assert (launch.reason, launch.evidence) == ("l1_bound", f"{prefix}L1 at 90% of the peak; then DRAM, 11%")
 
 
+def test_a_collective_has_few_thread_blocks_on_purpose():
+    ring = kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", blocks=2)
+    assert reasons(ring, H100) == []
+    assert [each.reason for each in reasons(ring, H100, gap=1e-3)] == ["launch_gap"]
+
+
 def test_half_a_wave_could_take_half_of_the_time():
     half = first(kernel(blocks=132 * 4))
     assert (half.reason, half.evidence) == ("few_blocks", "528 thread blocks of 1056 that fit at once: 0.5 waves")
