@@ -115,7 +115,7 @@ def _rank_findings(
 def _managed_text(rank: Rank, seconds: float, wall: float) -> str:
     moved = rank.work[rank.work["direction"].isin(idle.MIGRATIONS)].groupby("direction", observed=True)["bytes"]
     sizes = (
-        f"{units.si(float(pages.sum()), 'B')} to the {'GPU' if direction.endswith('HtoD') else 'CPU'} in "
+        f"{units.si(float(pages.sum()), 'B')} to the {'GPU' if direction == idle.MIGRATIONS[0] else 'CPU'} in "
         f"{units.count(len(pages), 'move')}"
         for direction, pages in moved
     )
