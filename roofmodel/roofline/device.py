@@ -207,6 +207,7 @@ def _suggested_name(evidence: Evidence) -> str:
 def _name_parts(name: str) -> tuple[str | None, str | None, str | None]:
     """Chip, form factor and gigabytes in a device's name; None if absent or ambiguous (`SXM or PCIe`)."""
     spaced = re.sub("[-_]", " ", name)  # tables also join the words of a name: RTX-PRO-6000-Blackwell-Server
+    spaced = re.sub(r"(?:A100 )?PG50[69]\b", "A100 SXM4", spaced)  # the boards of the A100 SXM4, as A100-PG509-200
     candidates = [
         {match[group].lower() for match in _NAME_PARTS.finditer(spaced) if match[group]} for group in (1, 2, 3)
     ]

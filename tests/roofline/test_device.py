@@ -51,6 +51,8 @@ A100_40 = Evidence(
         (Evidence("NVIDIA GeForce RTX 3090", "8.6", 82, 6291456, 936.096e9, clock=1.695e9), "rtx3090"),
         (Evidence("NVIDIA GeForce RTX 5070", "12.0", 48), "rtx5070"),
         (Evidence("AMD Instinct MI300X", "9.4", 304, dram_bytes=206141652992), "mi300x"),
+        (Evidence("NVIDIA A100-PG509-200", "8.0", 108, dram_bytes=42_505_273_344), "a100-sxm-40gb"),
+        (Evidence("NVIDIA PG509-210", "8.0", 108, dram_bytes=85_199_093_760), "a100-sxm-80gb"),
         # no name; the attributes match exactly one device
         (Evidence(None, "9.0", 114), "h100-pcie"),
         (Evidence(None, "9.0", 132, dram_bytes=150122070016), "h200"),
