@@ -119,14 +119,14 @@ def _reports(lines: Lines) -> _StatsContent:
         elif report in _REPORTS:
             row = _split_at(widths, line) if widths else split(line)
             if row is None or len(row) != len(columns):
-                if not re.match(r'[\d"]', line):
+                if not re.match(r' *[\d"]', line):
                     content.skipped_lines += 1  # output of nsys or the program
                     continue
-                problem = "open quotes" if row is None else f"{len(row)} cells"
-                raise ProfileError(
-                    f"{lines.where}: the row has {problem} but the header "
-                    f"{len(columns)} columns; the file is damaged: {_HOW_TO_COLLECT}"
-                )
+                cells = "open quotes" if row is None else f"{len(row)} cells"
+                problem = "cells that are not below the header"
+                if not widths:
+                    problem = f"{cells} but the header {len(columns)} columns"
+                raise ProfileError(f"{lines.where}: the row has {problem}; the file is damaged: {_HOW_TO_COLLECT}")
             values, kernels = _Row(columns, row), content.kernels[report]
             try:
                 kernels.append(_kernel(report, values, len(kernels), lines.file))
@@ -141,7 +141,9 @@ def _reports(lines: Lines) -> _StatsContent:
 
 
 def _split_at(widths: list[slice], line: str) -> list[str] | None:
-    """The cells of a row of a text table, numbers without thousands separators."""
+    """The cells of a row of a text table, numbers without thousands separators; None if it is not below the header."""
+    if not re.match(r" *\d", line) or any(line[width.start - 1 : width.start].strip() for width in widths[1:]):
+        return None
     *values, name = [line[width].strip() for width in widths]
     return [*(_THOUSANDS.sub("", value) for value in values), name]
 

@@ -514,6 +514,8 @@ def test_a_damaged_row_is_refused_with_its_line():
         read(GPU_TRACE[: GPU_TRACE.index("int)")])
     with pytest.raises(ProfileError, match=r"sample:5: 'many' is not a number"):
         read(SUM.replace("3000", "many"))
+    with pytest.raises(ProfileError, match=r"sample:11: the row has cells that are not below the header"):
+        read(PRINTED.replace("3,481,709   ", "3481709"))
     with pytest.raises(ProfileError, match=r"sample:5: .* has no number of instances"):
         read(SUM.replace("3000,3,", "3000,,"))
 
