@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from roofmodel.errors import ProfileError
+from roofmodel.numbers import units
 from roofmodel.profiles import nsys_stats
 from roofmodel.profiles.kernel import Evidence, Profile
 from roofmodel.profiles.nsys_database import HOW_TO_COLLECT, MAGIC, Database, is_database, opened
@@ -87,7 +88,7 @@ def read(file: BinaryIO, name: str) -> Profile:
         if not database.count(_KERNELS):
             graphs = database.count("CUPTI_ACTIVITY_KIND_GRAPH_TRACE")
             note = f"but {graphs} CUDA graphs traced as a whole " if graphs else ""
-            raise ProfileError(f"{name}: the export contains no kernels {note}(table {_KERNELS}); {HOW_TO_COLLECT}")
+            raise ProfileError(f"{name}: the export contains no kernels {note}{_absent_work(database)}")
         return profile(_timeline(database, name))
 
 
@@ -101,6 +102,16 @@ def read_timeline(file: BinaryIO, name: str, with_samples: bool = False) -> Time
         return replace(timeline, samples=_samples(timeline, database)) if with_samples else timeline
 
 
+def _absent_work(database: Database) -> str:
+    """Why an export has no work of the GPU, and what to do."""
+    if calls := database.count(_CALLS):
+        return (
+            f"but {units.count(calls, 'CUDA call')} of the CPU: nsys did not trace the GPU, as in WSL with an older nsys "
+            "or driver, or when the program ends abnormally; update them, or profile outside of WSL"
+        )
+    return f"(table {_KERNELS}); {HOW_TO_COLLECT}"
+
+
 def _timeline(database: Database, name: str) -> Timeline:
     strings = {row["id"]: str(row["value"]) for row in database.rows("StringIds", ("id", "value")) if row["value"]}
     work = TableBuilder(WORK)
@@ -108,7 +119,7 @@ def _timeline(database: Database, name: str) -> Timeline:
         process = None if row["globalPid"] is None else _process_id(row["globalPid"])
         add_activity(work, kind, row, process=process, **cells)
     if not len(work):
-        raise ProfileError(f"{name}: the export contains no kernels, copies or memsets; {HOW_TO_COLLECT}")
+        raise ProfileError(f"{name}: the export contains no kernels, copies or memsets {_absent_work(database)}")
     calls = TableBuilder(CALLS)
     for row in database.rows(_CALLS, ("start", "end", "globalTid", "correlationId", "nameId")):
         if row["globalTid"] is not None and row["start"] is not None:

@@ -243,6 +243,14 @@ def test_all_commands_join_the_device_by_its_cuda_ordinal():
     assert nsys.read_timeline(io.BytesIO(sample.bytes()), "sample").evidence == (A100_EVIDENCE,)
 
 
+def test_calls_without_work_of_the_gpu_are_not_a_missing_option():
+    """In WSL, nsys records the launches but not the kernels."""
+    sample = export(RUNTIME)
+    sample.add("CUPTI_ACTIVITY_KIND_RUNTIME", start=1, end=2, globalTid=MAIN, correlationId=1, nameId=1)
+    with pytest.raises(ProfileError, match="no kernels but 1 CUDA call of the CPU: nsys did not trace the GPU"):
+        sample.read()
+
+
 def test_an_adapter_that_cannot_run_cuda_is_no_candidate():
     """Windows lists its software renderer and other vendors' GPUs with zeros, also as CUDA device 0."""
     sample = export(GPU).kernel(deviceId=0).add("TARGET_INFO_GPU", id=0, cuDevice=0, **A100)

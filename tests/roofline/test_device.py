@@ -53,6 +53,7 @@ A100_40 = Evidence(
         (Evidence("AMD Instinct MI300X", "9.4", 304, dram_bytes=206141652992), "mi300x"),
         (Evidence("NVIDIA A100-PG509-200", "8.0", 108, dram_bytes=42_505_273_344), "a100-sxm-40gb"),
         (Evidence("NVIDIA PG509-210", "8.0", 108, dram_bytes=85_199_093_760), "a100-sxm-80gb"),
+        (Evidence("NVIDIA GeForce RTX 4090", "8.9", 128, dram_bandwidth=1008.096e9, clock=2.565e9), "rtx4090"),
         # no name; the attributes match exactly one device
         (Evidence(None, "9.0", 114), "h100-pcie"),
         (Evidence(None, "9.0", 132, dram_bytes=150122070016), "h200"),
