@@ -106,8 +106,8 @@ def _absent_work(database: Database) -> str:
     """Why an export has no work of the GPU, and what to do."""
     if calls := database.count(_CALLS):
         return (
-            f"but {units.count(calls, 'CUDA call')} of the CPU: nsys did not trace the GPU, as in WSL with an older nsys "
-            "or driver, or when the program ends abnormally; update them, or profile outside of WSL"
+            f"but {units.count(calls, 'CUDA call')} of the CPU: nsys did not trace the GPU, as in WSL with an older "
+            "nsys or driver, or when the program ends abnormally; update them, or profile outside of WSL"
         )
     return f"(table {_KERNELS}); {HOW_TO_COLLECT}"
 
