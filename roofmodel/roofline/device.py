@@ -21,6 +21,9 @@ from roofmodel.numbers import units
 from roofmodel.profiles.kernel import Evidence
 
 GENERATION_ALIAS = {"7.0": "v100", "8.0": "a100", "9.0": "h100"}
+JETSON = ("5.3", "6.2", "7.2", "8.7", "11.0")
+"""Compute capabilities of GPUs in a system on a chip. CUDA states a memory clock for them that is not that of their
+DRAM: an Orin Nano with 68 or 102 GB/s states 918 MHz x 128 bit = 29 GB/s."""
 _NAME_PARTS = re.compile(
     # the chip is a separate word: A10G is not A10, GB200 is not B200; variants follow the number (ti, super, Ada)
     r"\b(v100s?|[ahb][12]00|b300|g[bh][23]00|h20|a[134]0|l4|l40s|t4|mi250x|mi300x"
@@ -119,6 +122,8 @@ def device_of(evidence: Evidence) -> Device | None:
     e = evidence
     if not (e.name and e.compute_capability and e.multiprocessors and e.clock and e.dram_bandwidth):
         return None
+    if e.compute_capability in JETSON:
+        return None
     return derived(
         e.name, e.compute_capability, e.multiprocessors, e.clock, e.dram_bandwidth, e.dram_bytes, e.l2_bytes
     )  # fmt: skip
@@ -126,7 +131,8 @@ def device_of(evidence: Evidence) -> Device | None:
 
 def _missing(evidence: Evidence) -> str:
     """The attributes that the file lacks to derive the device."""
-    needed = {"SMs": evidence.multiprocessors, "clock": evidence.clock, "DRAM bandwidth": evidence.dram_bandwidth}
+    bandwidth = None if evidence.compute_capability in JETSON else evidence.dram_bandwidth
+    needed = {"SMs": evidence.multiprocessors, "clock": evidence.clock, "DRAM bandwidth": bandwidth}
     absent = [name for name, value in needed.items() if not value]
     return f", and the file does not state its {units.listed(absent)}" if absent else ""
 

@@ -70,6 +70,13 @@ def test_the_number_of_sms_alone_does_not_identify_a_gpu_of_a_generation_with_un
         identify([Evidence(None, "7.5", 40)], None, ["a.txt"])
 
 
+def test_the_memory_clock_of_a_jetson_gives_no_ceiling():
+    """The driver of an Orin Nano states 29 GB/s; its module has 68 or 102 GB/s."""
+    orin = Evidence("Orin", "8.7", 8, 2 << 20, 29.376e9, 7_990_091_776, 1.02e9)
+    with pytest.raises(UnknownDevice, match="describes 'Orin', and the file does not state its DRAM bandwidth"):
+        identify([orin], None, ["a.sqlite"])
+
+
 def test_the_usual_device_of_a_generation_is_not_assumed_against_the_number_of_sms():
     (note,) = identify([Evidence(None, "9.0", 132)], None, ["a.txt"]).warnings
     assert str(note) == "the file contains only compute capability 9.0 and 132 SMs: h100-sxm (h100) is assumed"
