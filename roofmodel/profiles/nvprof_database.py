@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 
 from roofmodel.errors import ProfileError
 from roofmodel.profiles.kernel import Evidence, Profile
-from roofmodel.profiles.nsys import DIRECTIONS, add_activity, copy_cells, size
+from roofmodel.profiles.nsys import DIRECTIONS, SHARED, add_activity, copy_cells, shared_bytes, size
 from roofmodel.profiles.nsys_database import MAGIC, Database, opened
 from roofmodel.profiles.timelines.timeline import (
     CALLS,
@@ -116,11 +116,11 @@ def read_timeline(file: BinaryIO, name: str) -> Timeline:
 
 def _activities(database: Database, names: Mapping[object, str]) -> Iterator[tuple[str, sqlite3.Row, dict[str, Any]]]:
     for table in _KERNELS:
-        for row in database.rows(table, (*_WHERE, "name", "registersPerThread", *_SIZES)):
+        for row in database.rows(table, (*_WHERE, "name", "registersPerThread", *SHARED, *_SIZES)):
             sizes = [row[column] for column in _SIZES]
             yield KERNEL, row, {
                 "name": names.get(row["name"], str(row["name"])), "registers": row["registersPerThread"],
-                "grid": size(*sizes[:3]), "block": size(*sizes[3:]),
+                "shared_bytes": shared_bytes(row), "grid": size(*sizes[:3]), "block": size(*sizes[3:]),
             }  # fmt: skip
     for table in _COPIES:
         for row in database.rows(table, (*_WHERE, "bytes", "copyKind", "srcKind", "dstKind")):

@@ -25,10 +25,11 @@ def written(path: Path) -> str:
             CREATE TABLE StringTable (_id_ INTEGER PRIMARY KEY AUTOINCREMENT, value TEXT);
             INSERT INTO StringTable VALUES (1, '_Z5saxpyifPKfPf'), (2, 'Tesla V100-SXM2-16GB');
             CREATE TABLE CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL (_id_ INTEGER PRIMARY KEY, registersPerThread INT,
+                staticSharedMemory INT, dynamicSharedMemory INT,
                 start INT, end INT, deviceId INT, contextId INT, streamId INT, gridX INT, gridY INT, gridZ INT,
                 blockX INT, blockY INT, blockZ INT, correlationId INT, name INT);
             INSERT INTO CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL
-                VALUES (1, 16, 2000000, 2020000, 0, 1, 7, 4096, 1, 1, 256, 1, 1, 5, 1);
+                VALUES (1, 16, 1024, 512, 2000000, 2020000, 0, 1, 7, 4096, 1, 1, 256, 1, 1, 5, 1);
             CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY (_id_ INTEGER PRIMARY KEY, copyKind INT, srcKind INT, dstKind INT,
                 bytes INT, start INT, end INT, deviceId INT, contextId INT, streamId INT, correlationId INT);
             INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (1, 1, 1, 3, 1048576, 1800000, 1900000, 0, 1, 7, 4);
@@ -109,6 +110,7 @@ def test_a_profile_of_nvprof_is_read_from_its_database(name: str, tmp_path: Path
         (256, 1, 1),
         16,
     )
+    assert kernel.shared_bytes == 1024 + 512
     assert kernel.seconds == pytest.approx(20e-6)
     assert profile.to_dict()["hardware"] == "v100-sxm2-16gb"
     assert profile.to_dict()["source"]["tool"] == "nvprof"

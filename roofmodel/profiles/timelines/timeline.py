@@ -40,6 +40,7 @@ WORK = {
     "grid": str,  # of kernels: `64,2,1`
     "block": str,
     "registers": str,  # per thread
+    "shared_bytes": str,  # of a block, static and dynamic
     "occupancy": str,  # percent, a decimal number
     "operator": int,  # number of the operator that launched it, if the file states one: `number` of OPERATORS
     "bytes": int,  # of copies and memsets
