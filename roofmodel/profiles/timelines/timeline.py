@@ -72,7 +72,8 @@ class Samples(NamedTuple):
     values: NDArray[np.float64]
 
 
-CLOCK, POWER = "SM clock", "power"  # hertz, watts
+CLOCK, POWER, POWER_LIMIT, TEMPERATURE = "SM clock", "power", "power limit", "temperature"  # hertz, watts, °C
+THROTTLED = "throttled"  # 1 while power or temperature limits the clock, else 0
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ class Timeline:
     stated_rank: int | None = None  # of a distributed run, if the file states one rank
     world_size: int | None = None  # ranks of that run
     samples: Mapping[tuple[str | None, str | None, str], Samples] = field(default_factory=dict)
-    """By process, device and quantity (CLOCK or POWER)."""
+    """By process, device and quantity, such as CLOCK."""
     _results: dict[tuple[object, ...], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
