@@ -3,6 +3,7 @@
     time = idle time before it + max(waiting, busy time of DRAM, of L2, of L1, of the pipes of the SMs)
 
 The busy time of a unit is its utilization x the measured time, and at least its FLOPs or bytes at the device's ceiling.
+The occupancy of a launch without counters follows from its registers, shared memory and block.
 """
 
 from __future__ import annotations

@@ -43,9 +43,13 @@ Removed = tuple[Terms, str] | None
 """The terms without a reason, and its evidence; the same terms if its cost is unknown; None if it does not apply."""
 
 
-def _with_less_waiting(terms: Terms, share: float, evidence: str, is_known: bool) -> Removed:
-    """Waiting takes a share of its time. An unknown cost is a reason if it could keep a launch from its ceiling."""
-    if is_known:
+def _with_less_waiting(launch: Launch, terms: Terms, share: float, evidence: str, waits: bool = False) -> Removed:
+    """Waiting takes a share of its time.
+
+    Whether a launch without counters and without known work waits is unknown, unless `waits`; then the reason is stated
+    if it could keep the launch from its ceiling.
+    """
+    if waits or launch.has_counters or terms.busy:
         return terms._replace(waiting=terms.waiting * share), evidence
     return (terms, evidence) if share < AT_CEILING else None
 
@@ -80,7 +84,7 @@ def _blocks(launch: Launch) -> str:
 
 
 def _few_blocks(launch: Launch, terms: Terms) -> Removed:
-    """With a full wave, waiting takes blocks / (blocks that fit at once) of its time; if unknown, blocks / SMs."""
+    """With a full wave, waiting takes blocks / (blocks that fit at once) of its time, or else blocks / SMs."""
     sms, blocks = launch.multiprocessors, launch.blocks
     if blocks is None or not sms or category(launch.kernel.name) == "communication":  # which waits for links
         return None
@@ -89,8 +93,9 @@ def _few_blocks(launch: Launch, terms: Terms) -> Removed:
         return None
     where = f"on {sms} SMs" if blocks < sms or launch.waves is None else f"of {round(blocks / waves)} that fit at once"
     full = f": {units.significant(waves)} waves" if launch.waves else ""
-    is_known, text = launch.has_counters or bool(terms.busy), f"{_blocks(launch)} {where}{full}"
-    return _with_less_waiting(terms, waves if is_known else blocks / sms, text, is_known or blocks < sms)
+    idle_sms = blocks < sms and not launch.has_counters and not terms.busy  # nothing more is known
+    share, text = blocks / sms if idle_sms else waves, f"{_blocks(launch)} {where}{full}"
+    return _with_less_waiting(launch, terms, share, text, waits=idle_sms)
 
 
 def _tail(launch: Launch, terms: Terms) -> Removed:
@@ -104,8 +109,7 @@ def _tail(launch: Launch, terms: Terms) -> Removed:
     at_once = round((launch.blocks or 0) / waves)
     last = (launch.blocks or 0) - at_once * (math.ceil(waves - 1e-9) - 1)
     text = f"{_blocks(launch)}, {at_once} at once: {math.ceil(waves - 1e-9)} waves, the last one of {last}"
-    is_known = launch.has_counters or bool(terms.busy) or category(launch.kernel.name) in MATMULS
-    return _with_less_waiting(terms, share, text, is_known)
+    return _with_less_waiting(launch, terms, share, text, waits=category(launch.kernel.name) in MATMULS)
 
 
 def _residency(launch: Launch) -> float | None:
@@ -153,7 +157,7 @@ def _limited_by(limiter: str) -> Callable[[Launch, Terms], Removed]:
         }
         also = "".join(f", {name.replace('_', ' ')} allow no more" for name in first[1:])
         evidence = f"{shown}{units.count(round(own), 'block')} per SM{details.get(limiter, '')}{also}"
-        return _with_less_waiting(terms, own / higher, evidence, launch.has_counters or bool(terms.busy))
+        return _with_less_waiting(launch, terms, own / higher, evidence)
 
     return remove
 
