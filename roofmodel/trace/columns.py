@@ -16,6 +16,7 @@ from roofmodel.report.table import (
     Table,
     Unit,
 )
+from roofmodel.roofline.kernel_names import KERNEL_NAME
 from roofmodel.trace import intervals
 from roofmodel.trace.copies import HOST_DIRECTIONS, Copies
 from roofmodel.trace.groups import LectureShares, lecture_shares
@@ -372,7 +373,7 @@ def groups_table(key: str = "group", title: str = "group") -> Table:
     return Table(
         "groups",
         (
-            Column(None, title, NAME, "group"),
+            Column(None, title, KERNEL_NAME if title == "name" else NAME, "group"),
             Column("rank", "rank", COUNT, meaning="the rank"),
             Column(key, value="group", meaning=f"the {key} of GPU work"),
             Column("kernels", "×", COUNT, priority=5, meaning="the number of launches"),
