@@ -1,4 +1,7 @@
-"""Where the time goes: the parts of the wall time as stacked bars, one per step or rank, and GPU work by `--by`."""
+"""Where the time goes: the parts of the wall time as stacked bars, one per step or rank, and GPU work by `--by`.
+
+Runs with copies between GPUs also have a heatmap of them.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +31,7 @@ LINE_LENGTH = 165  # characters of a finding
 KEY_COLUMNS = 3
 HEIGHT = 1.45  # of the figure, relative to other pictures
 MAX_MATRICES = 3  # of runs, with the copies between their GPUs
-MATRIX_HEIGHTS = (0.14, 0.42)  # of the figure without matrices: the least, and the most
-MATRIX_ROW = 0.05
+MATRIX_ROW, MATRIX_HEIGHTS = 0.05, (0.14, 0.42)  # of the figure without matrices: a GPU; the least and the most
 # Pale, so that idle time differs from work in color; the hatches distinguish its causes in gray print.
 IDLE_STYLES = {
     "input": ("#F6C6B4", "//"), "synchronization": ("#E6D3EA", "\\\\"), "launch": ("#CFE2F3", ".."),

@@ -238,16 +238,19 @@ def _peers(trace: RunAnalysis) -> Iterator[RenderableType]:
     for matrix in matrices(trace.peers):
         for field, unit in (("bytes", "B"), ("bytes_per_second", "B/s")):
             largest = max(getattr(each, field) or 0 for each in trace.peers)
+            if not largest:
+                continue  # the file does not record it
             prefix = units.si(largest, unit).rpartition(" ")[2].removesuffix(unit)
             values = {pair: getattr(each, field) for pair, each in matrix.copies.items()}
             yield Text()
             yield Text(f"{matrix.title}: {prefix}{unit} from each GPU (row) to each other (column)", style="bold")
             yield _matrix_table(matrix, values, units.DECIMAL[prefix]).terminal(matrix.devices)
-        shares = [share for each in matrix.copies.values() if (share := each.link_share) is not None]
-        if shares:
-            (link, rate), *_ = {(each.link, each.link_bytes_per_second or 0) for each in matrix.copies.values()}
-            text = " to ".join(dict.fromkeys(f"{share:.0%}" for share in (min(shares), max(shares))))
-            yield Text(f"the rates are {text} of {link}'s {units.si(rate, 'B/s')} in one direction", style="dim")
+        copies = [each for each in matrix.copies.values() if each.link_share is not None]
+        if copies:
+            shares = sorted(each.link_share or 0 for each in copies)
+            text = " to ".join(dict.fromkeys(f"{share:.0%}" for share in (shares[0], shares[-1])))
+            link = f"{copies[0].link}'s {units.si(copies[0].link_bytes_per_second or 0, 'B/s')} in one direction"
+            yield Text(f"the rates are {text} of {link}", style="dim")
 
 
 def _matrix_table(matrix: PeerMatrix, values: Mapping[tuple[str, str], float | None], scale: int) -> Table:
