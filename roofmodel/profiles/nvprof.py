@@ -197,7 +197,16 @@ def _copy_size(entry: TableEntry) -> CopySize:
     unit = (match[2] if match else "") or entry.units.get("Size", "")
     size = None if number is None or unit not in _BYTES else round(number * _BYTES[unit])
     memory = host_memory(row.get("SrcMemType", "").strip("-"), row.get("DstMemType", "").strip("-"))
-    return CopySize(size, copy_direction(row["Name"]), memory)
+    return CopySize(size, copy_direction(row["Name"]), memory, _peer(row, "Src"), _peer(row, "Dst"))
+
+
+def _peer(row: Row, side: str) -> str | None:
+    """The ordinal of the source (`Src`) or destination (`Dst`) of a copy between GPUs.
+
+    Text cuts device names to 15 characters and loses the ordinal of most: then the context, which belongs to one GPU.
+    """
+    device, context = row.get(f"{side} Dev", "").strip("-"), row.get(f"{side} Ctx", "")
+    return cell_values.split_device(device)[1] or (f"context {context}" if device and context else None)
 
 
 def _summary(entry: TableEntry, index: int, file: str) -> Kernel:
