@@ -50,6 +50,8 @@ class CopySize(NamedTuple):
     bytes: int | None = None
     direction: str | None = None  # HtoD, DtoH, DtoD, PtoP; None for a memset
     memory: str | None = None  # pageable, pinned, managed; device if both sides are on a GPU
+    source: str | None = None  # device of a copy between GPUs
+    destination: str | None = None
 
 
 def copy_direction(name: str) -> str | None:

@@ -55,6 +55,7 @@ _GPU_COLUMNS = (
     *("id", "cuDevice", "name", "l2CacheSize", "totalMemory", "memoryBandwidth", "clockRate", "smCount"),
     *("computeMajor", "computeMinor"),
 )
+PEERS = ("srcDeviceId", "dstDeviceId")  # of copies between GPUs
 # CUPTI's copyKind and memory kinds (ENUM_CUDA_MEMCPY_OPER, ENUM_CUDA_MEM_KIND of an export).
 DIRECTIONS = {
     1: "HtoD", 2: "DtoH", 3: "HtoD", 4: "DtoH", 5: "DtoD", 6: "DtoD", 7: "DtoD", 8: "DtoD", 9: "HtoH", 10: "PtoP",
@@ -146,9 +147,13 @@ def add_activity(work: TableBuilder, kind: str, row: Row, **cells: Any) -> None:
 
 def copy_cells(row: Row, direction: str, memories: Mapping[int, str]) -> dict[str, Any]:
     """The cells of a copy. Its memory is that of the host, and device if both sides are on a GPU."""
+    source, destination = row["srcDeviceId"], row["dstDeviceId"]
+    if direction == "DtoD" and None not in (source, destination) and source != destination:
+        direction = "PtoP"
     kinds = {memories.get(row["srcKind"]), memories.get(row["dstKind"])}
     memory = next((kind for kind in ("pageable", "pinned", "managed", "device") if kind in kinds), None)
-    return {"name": f"[CUDA memcpy {direction}]", "bytes": row["bytes"], "direction": direction, "memory": memory}
+    cells = {"name": f"[CUDA memcpy {direction}]", "bytes": row["bytes"], "direction": direction, "memory": memory}
+    return cells | {"source": source, "destination": destination} if direction == "PtoP" else cells
 
 
 _NAMELESS = "unnamed kernel"
@@ -162,7 +167,8 @@ def _activities(database: Database, strings: dict[Any, str]) -> Iterator[tuple[s
             "registers": None if row["registersPerThread"] is None else int(row["registersPerThread"]),
             "shared_bytes": shared_bytes(row), "grid": size(*sizes[:3]), "block": size(*sizes[3:]),
         }  # fmt: skip
-    for row in database.rows("CUPTI_ACTIVITY_KIND_MEMCPY", (*_TIMES, "bytes", "copyKind", "srcKind", "dstKind")):
+    columns = (*_TIMES, "bytes", "copyKind", "srcKind", "dstKind", *PEERS)
+    for row in database.rows("CUPTI_ACTIVITY_KIND_MEMCPY", columns):
         yield COPY, row, copy_cells(row, DIRECTIONS.get(row["copyKind"], "DtoD"), _MEMORY)
     for row in database.rows("CUPTI_ACTIVITY_KIND_MEMSET", (*_TIMES, "bytes", "memKind")):
         yield MEMSET, row, {"name": "[CUDA memset]", "bytes": row["bytes"], "memory": _MEMORY.get(row["memKind"])}

@@ -196,7 +196,8 @@ def _launch(entry: TableEntry, seconds: float, index: int, file: str) -> Kernel:
 def _copy_size(entry: TableEntry) -> CopySize:
     row = entry.row
     memory = host_memory(row.get("SrcMemType", "").strip("-"), row.get("DstMemType", "").strip("-"))
-    return CopySize(_size(entry, "Size"), copy_direction(row["Name"]), memory)
+    size, direction = _size(entry, "Size"), copy_direction(row["Name"])
+    return CopySize(size, direction, memory, _peer(row, "Src"), _peer(row, "Dst"))
 
 
 def _size(entry: TableEntry, column: str) -> int | None:
@@ -205,6 +206,15 @@ def _size(entry: TableEntry, column: str) -> int | None:
     number = cell_values.parse_number(match[1]) if match else None
     unit = (match[2] if match else "") or entry.units.get(column, "")
     return None if number is None or unit not in _BYTES else round(number * _BYTES[unit])
+
+
+def _peer(row: Row, side: str) -> str | None:
+    """The ordinal of the source (`Src`) or destination (`Dst`) of a copy between GPUs.
+
+    Text cuts device names to 15 characters and loses the ordinal of most: then the context, which belongs to one GPU.
+    """
+    device, context = row.get(f"{side} Dev", "").strip("-"), row.get(f"{side} Ctx", "")
+    return cell_values.split_device(device)[1] or (f"context {context}" if device and context else None)
 
 
 def _summary(entry: TableEntry, index: int, file: str) -> Kernel:

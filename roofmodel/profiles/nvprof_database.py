@@ -25,7 +25,7 @@ import numpy as np
 
 from roofmodel.errors import ProfileError
 from roofmodel.profiles.kernel import Evidence, Profile
-from roofmodel.profiles.nsys import DIRECTIONS, SHARED, add_activity, copy_cells, shared_bytes, size
+from roofmodel.profiles.nsys import DIRECTIONS, PEERS, SHARED, add_activity, copy_cells, shared_bytes, size
 from roofmodel.profiles.nsys_database import MAGIC, Database, opened
 from roofmodel.profiles.timelines.timeline import (
     CALLS,
@@ -180,7 +180,7 @@ def _activities(database: Database, names: Mapping[object, str]) -> Iterator[tup
                 "shared_bytes": shared_bytes(row), "grid": size(*sizes[:3]), "block": size(*sizes[3:]),
             }  # fmt: skip
     for table in _COPIES:
-        for row in database.rows(table, (*_WHERE, "bytes", "copyKind", "srcKind", "dstKind")):
+        for row in database.rows(table, (*_WHERE, "bytes", "copyKind", "srcKind", "dstKind", *PEERS)):
             direction = DIRECTIONS.get(row["copyKind"], "PtoP" if table == _COPIES[1] else "DtoD")
             yield COPY, row, copy_cells(row, direction, _MEMORY)
     for row in database.rows(_MEMSETS, (*_WHERE, "bytes")):

@@ -19,6 +19,7 @@ from roofmodel.report.table import (
     Table,
     Unit,
 )
+from roofmodel.roofline.kernel_names import KERNEL_NAME
 from roofmodel.trace import intervals
 from roofmodel.trace.copies import HOST_DIRECTIONS, Copies
 from roofmodel.trace.groups import LectureShares, lecture_shares
@@ -123,6 +124,31 @@ COPIES = Table(
         ),
         Column("bytes_per_second", value=_field("bytes_per_second"), meaning="bytes / seconds"),
         Column("link_share", value=_link_share, meaning="this rate / the rate of the link between CPU and GPU"),
+    ),
+)  # fmt: skip
+PEERS = Table(
+    "peer_copies",
+    (
+        Column("run", "run", meaning="as in `ranks[]`"),
+        Column(
+            "source_device", "from GPU", NAME, "source",
+            meaning="the devices, as the file numbers them; null if it does not state them",
+        ),
+        Column(
+            "destination_device", "to GPU", value="destination",
+            meaning="the devices, as the file numbers them; null if it does not state them",
+        ),
+        Column("count", "×", COUNT, "number", meaning="the number of copies"),
+        Column("bytes", "bytes", BYTES, unknown="–", meaning="their bytes; null if not recorded"),
+        Column("seconds", "time", SECONDS, meaning="the sum of their durations"),
+        Column("bytes_per_second", "rate", BYTES_PER_SECOND, unknown="–", meaning="bytes / seconds"),
+        Column("link", meaning="the fastest link of the device to another one; null if unknown"),
+        Column(
+            "link_share", "of link", COUNT,
+            text=lambda row: None if row.link_share is None else f"{row.link_share:.0%} {row.link}",
+            legend="of link: rate over the rate of the fastest link in one direction",
+            meaning="this rate / the rate of that link in one direction",
+        ),
     ),
 )  # fmt: skip
 COLLECTIVES = Table(
@@ -391,7 +417,7 @@ def groups_table(key: str = "group", title: str = "group") -> Table:
     return Table(
         "groups",
         (
-            Column(None, title, NAME, "group"),
+            Column(None, title, KERNEL_NAME if title == "name" else NAME, "group"),
             Column("rank", "rank", COUNT, meaning="the rank"),
             Column(key, value="group", meaning=f"the {key} of GPU work"),
             Column("kernels", "×", COUNT, priority=5, meaning="the number of launches"),

@@ -23,6 +23,7 @@ from roofmodel.trace.copies import Copies, copies
 from roofmodel.trace.findings import Finding, findings
 from roofmodel.trace.groups import GroupTime, grouped
 from roofmodel.trace.intervals import Intervals
+from roofmodel.trace.peers import PeerCopies, peer_copies
 from roofmodel.trace.power import Power, power
 from roofmodel.trace.ranks import CLOCK_TOLERANCE, ClockError, Rank, Run, ranks
 from roofmodel.trace.several_runs import comparison, runs
@@ -69,6 +70,7 @@ class RunAnalysis:
     roofline: RunRoofline | None = None  # None: the files have no shapes of operators
     reading: Text | None = None  # whether two arguments are one run or two, why, and the option for the opposite
     comparison: RunComparison | None = None
+    peers: tuple[PeerCopies, ...] = ()
 
     @property
     def names(self) -> dict[str, str]:
@@ -128,6 +130,7 @@ def trace(
         roofline=run_roofline(works, sum(each.rank.kernel_seconds for each in every)),
         reading=input_runs.reading,
         comparison=compared,
+        peers=tuple(peer_copies((each.rank for each in every), device)),
     )
 
 
