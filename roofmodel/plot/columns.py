@@ -11,8 +11,8 @@ from roofmodel.profiles.kernel import Flops, Kernel, Traffic
 from roofmodel.report.columns import shorten
 from roofmodel.report.table import BYTES, COUNT, NAME, PERCENT, RATE, SECONDS, TIMES, Cell, Column, Table, joined
 from roofmodel.roofline.judged_kernels import reasons_by_launch
-from roofmodel.roofline.kernel_names import short_name
-from roofmodel.roofline.points import Point, Reason, flops_by_pipe, incomplete
+from roofmodel.roofline.kernel_names import KERNEL_NAME, short_name
+from roofmodel.roofline.points import KernelGroup, Point, Reason, flops_by_pipe, incomplete
 
 MAX_NAME = 40  # characters of a name in the table of changes
 LOWER_BOUND = "≥ lower bound: FLOPs of some pipes were not counted"
@@ -24,9 +24,9 @@ def _lower_bound(figure: str, incomplete: bool) -> str:
 
 
 class KernelRow(NamedTuple):
-    """A kernel with the name of its file, its device, and the reasons for its time."""
+    """A launch, in the terminal also a sum of launches, with the name of its file, its device, and its reasons."""
 
-    kernel: Kernel
+    kernel: Kernel | KernelGroup
     file: str = ""
     device: Device | None = None
     reasons: Sequence[Reason] = ()
@@ -37,7 +37,7 @@ REASONS_COLUMN = Column(
     value=lambda row: [reason._asdict() for reason in row.reasons],
     flat=lambda reasons: "; ".join(f"{each['reason']}: {each['evidence']}" for each in reasons) or None,
     meaning="the reasons for its time, the costliest first: `reason`, `seconds` (an estimate of what its removal "
-    "saves) and `evidence`",
+    "saves; 0: unknown) and `evidence`",
 )
 
 
@@ -55,7 +55,7 @@ KERNELS = Table(
         Column("process", value="kernel.process", meaning="its process, GPU and CUDA stream"),
         Column("device", value="kernel.device", meaning="its process, GPU and CUDA stream"),
         Column("stream", value="kernel.stream", meaning="its process, GPU and CUDA stream"),
-        Column("name", "kernel", NAME, "kernel.name", meaning="the kernel"),
+        Column("name", "kernel", KERNEL_NAME, "kernel.name", meaning="the kernel"),
         Column(
             "grid", value=lambda row: row.kernel.grid and list(row.kernel.grid), flat=joined("x"),
             meaning="thread blocks by dimension, and threads of a block",
@@ -221,7 +221,7 @@ def points_table(item: str = "kernel", share: str = "share") -> Table:
             *(Column(field, value=f"point.{field}", meaning=meaning) for field, meaning in _POINT.items()),
             REASONS_COLUMN._replace(value=lambda row: [reason._asdict() for reason in row.point.reasons]),
             Column(None, "", text=lambda row: row.letter),
-            Column(None, item, NAME, "point.name"),
+            Column(None, item, KERNEL_NAME if item == "kernel" else NAME, "point.name"),
             Column(None, "×", TIMES, "point.invocations", priority=3),
             Column(None, "level", value="point.level", priority=9),
             Column(None, "FLOP/B", COUNT, text=_intensity, unknown="–", priority=7),

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from roofmodel.errors import Option
 from roofmodel.numbers import units
 from roofmodel.plot import chart
 from roofmodel.plot.columns import CHANGES, KERNELS, KernelRow, PointRow
@@ -16,10 +17,11 @@ from roofmodel.plot.comparison import KernelChange, total_seconds
 from roofmodel.plot.panels import COUNTED, panels_of
 from roofmodel.plot.place import DeviceProfile, MeasuredKernels, RooflinePlot
 from roofmodel.plot.why import why_section
+from roofmodel.profiles.kernel import Kernel
 from roofmodel.report.columns import omitted_rows
 from roofmodel.roofline.judged_kernels import not_judged, reasons_by_group
 from roofmodel.roofline.panel import DEVICE_SOURCES, Panel, category_style
-from roofmodel.roofline.points import Point
+from roofmodel.roofline.points import KernelGroup, Point, group
 
 MAX_ROWS = 30  # of a table; its last line counts the rest
 
@@ -40,10 +42,16 @@ def _kernels(run: DeviceProfile) -> Iterator[RenderableType]:
         yield Text(f"no kernel launches{where} ({profile.tool})", style="bold")
         return
     yield Text(f"{units.count(launches, 'kernel launch', 'es')}{where}, {took} ({profile.tool})", style="bold")
-    longest = profile.longest(MAX_ROWS)
     device = identification and identification.device
+    rows: Sequence[Kernel | KernelGroup] = profile.longest(MAX_ROWS)
+    if summed := len(profile.kernels) > MAX_ROWS:
+        rows = group(sums, "name")
+    longest = rows[:MAX_ROWS]
     yield KERNELS.without("hardware").terminal(KernelRow(kernel, device=device) for kernel in longest)
-    yield from omitted_rows(len(profile.kernels) - len(longest), "csv", "json")
+    if summed:
+        rest, options = len(rows) - len(longest), f"{Option('format', 'csv')} and {Option('format', 'json')}"
+        more = f"and {units.count(rest, 'more kernel')}; " * bool(rest)
+        yield Text(f"{more}summed by name; {options} list every launch", style="dim")
     yield from why_section(reasons_by_group(profile, device), not_judged(profile, device))
 
 

@@ -9,14 +9,15 @@ from rich.text import Text
 
 from roofmodel.numbers import units
 from roofmodel.report.table import SECONDS, TEXT, Column, Table
-from roofmodel.roofline.kernel_names import legend_names, short_name
+from roofmodel.roofline.kernel_names import short_names
+from roofmodel.roofline.launch_terms import LIMIT
 from roofmodel.roofline.points import Reason
 from roofmodel.roofline.reasons import NOTHING, REASONS, TITLES
 
 SHOWN = 8  # kernels in the section
+NAME_WIDTH = 60  # characters
 SECOND = 0.5  # of the cost of the first reason: a second one is shown
-NAME_WIDTH = 28  # characters
-WITH_COUNTERS = [rule.title for rule in REASONS if rule.needs]
+WITH_COUNTERS = {rule.title for rule in REASONS if any(not need.startswith(LIMIT) for need in rule.needs)}
 
 WHY = Table(
     "why",
@@ -38,15 +39,16 @@ def reason_sentence(reasons: Sequence[Reason]) -> str:
 
 
 def why_section(judged: Mapping[str, Sequence[Reason]], missing: Sequence[str]) -> Iterator[RenderableType]:
-    """The most expensive kernels with their first reasons, and the reasons that the files' counters cannot tell."""
-    rows = {name: listed for name, listed in judged.items() if listed}
-    names = legend_names({name: short_name(name) for name in [*rows][:SHOWN]}, NAME_WIDTH)
+    """The longest kernels with their first reasons, by cost, and the reasons that the files' counters cannot tell."""
+    longest = [name for name, listed in judged.items() if listed][:SHOWN]
+    rows = [(short, judged[name]) for name, short in zip(longest, short_names(longest, NAME_WIDTH), strict=True)]
+    rows.sort(key=lambda row: -row[1][0].seconds)
     if not rows:
         return
     yield Text()
     yield Text("Why (saves: an estimate of the time that removing the reason saves)", style="bold")
-    yield WHY.terminal((short, rows[name]) for name, short in names.items())
-    if len(missing) == len(WITH_COUNTERS):
+    yield WHY.terminal(rows)
+    if set(missing) >= WITH_COUNTERS:
         yield Text("more reasons need the counters of Nsight Compute: ncu --set full", style="dim")
     elif missing:
         lacking = (

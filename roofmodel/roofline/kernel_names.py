@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from roofmodel.report.columns import shorten
+from roofmodel.report.table import NAME
 from roofmodel.roofline.categories import WRAPPERS, base_name
 from roofmodel.roofline.naming import display_name
 from roofmodel.roofline.points import Point
@@ -24,6 +25,8 @@ _GENERIC_TYPE = re.compile(
 
 def short_name(name: str) -> str:
     """`void cutlass::Kernel2<cutlass_80_s16816gemm>(Params)` as `cutlass_80_s16816gemm`."""
+    if name.startswith(("Memcpy", "Memset")):
+        return name  # the memory is in parentheses
     base = display_name(name)
     last = base.rpartition("::")[2]
     if last.lower() in WRAPPERS:
@@ -51,6 +54,16 @@ def legend_names(names: Mapping[str, str], width: int) -> dict[str, str]:
                 else:
                     different[name] += [word for word in words if word not in different[name]][:1]
     return {name: _with_words(short, different[name], width) for name, short in names.items()}
+
+
+def short_names(names: Sequence[str], width: int) -> list[str]:
+    """Short names of kernels, in at most `width` characters, that differ if the names do."""
+    short = legend_names({name: short_name(name) for name in names}, width)
+    return [short[name] for name in names]
+
+
+KERNEL_NAME = NAME._replace(shorten=short_names)
+"""The unit of a table's column of kernels."""
 
 
 def names_of_points(points: Iterable[Point], width: int) -> dict[str, str]:
