@@ -32,6 +32,8 @@ def foreign_profile(head: bytes, name: str) -> str | None:
             "a session of NVIDIA's Visual Profiler without nvprof's tables; profile again: "
             "nvprof -o trace.nvprof COMMAND"
         )
+    if head.startswith(b"device,HBMBw,"):
+        return "ceilings that rocprof-compute measured; for its kernels give pmc_perf.csv and sysinfo.csv of the folder"
     if name.lower().endswith(".xplane.pb") or (b"/device:GPU:" in head and b"/host:CPU" in head and b"\0" in head):
         return (
             "an XPlane profile of JAX or TensorFlow; profile with Nsight Systems instead: "

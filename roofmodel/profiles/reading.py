@@ -39,7 +39,7 @@ _SPREADSHEET = re.compile(
 )  # tables of ncu and nsys that a spreadsheet saved
 # Table headers and the top-level JSON key that AMD's profilers write.
 _AMD = re.compile(
-    rb'^"?(Dispatch_ID|Kernel_Name"?,"?Count|Name"?,"?Calls"?,"?TotalDurationNs|Kind"?,"?Agent_Id)\b'
+    rb'^"?(Dispatch_ID|Name"?,"?Calls"?,"?TotalDurationNs|Kind"?,"?Agent_Id)\b'
     rb'|^\s*\{\s*"rocprofiler-sdk-tool"',
     re.MULTILINE,
 )

@@ -139,7 +139,6 @@ def test_a_table_of_measured_operations_names_the_command_that_reads_it(write):
     "content",
     [
         b"Dispatch_ID,GPU_ID,Grid_Size,Workgroup_Size\n0,2,64,64\n",
-        b"Kernel_Name,Count,Sum(ns),Mean(ns),Median(ns),Pct\nsaxpy,1,2,2,2,100\n",
         b'{"rocprofiler-sdk-tool":[{"metadata":{}}]}',
     ],
 )
