@@ -1,5 +1,6 @@
 """Read the CSV of AMD's profilers: rocprofv3 (kernel_trace, counter_collection, kernel_stats, agent_info), rocprof, and
-the workload folder of rocprof-compute or omniperf (pmc_perf, pmc_perf_0 …, timestamps, sysinfo).
+the workload folder of rocprof-compute or omniperf (pmc_perf, pmc_perf_0 …, timestamps, sysinfo); and the databases of
+`rocprof_database`.
 
 rocprofv3 writes a file for each pass of counters, and its trace to another one. Files that have the same launches
 (agent, dispatch and name) and different counters are one run: their launches are joined; other files are concatenated.
@@ -28,14 +29,28 @@ import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO
 
 from roofmodel.errors import ProfileError
-from roofmodel.profiles.kernel import AMD_COUNTERS, Evidence, Flops, Kernel, Profile, ReaderWarning, Traffic, extent
+from roofmodel.profiles import rocprof_database
+from roofmodel.profiles.kernel import (
+    AMD_COUNTERS,
+    CopySize,
+    Evidence,
+    Flops,
+    Kernel,
+    Profile,
+    ReaderWarning,
+    Traffic,
+    copies_warning,
+    extent,
+)
+from roofmodel.profiles.nsys_database import is_database
+from roofmodel.profiles.timelines.timeline import KERNEL
 
 HEAD = re.compile(
-    rb'^(?:\xef\xbb\xbf)?"?(?:(?:Guid"?,"?)?Kind"?,"?Agent_Id|Correlation_Id"?,"?Dispatch_Id|Dispatch_ID|'
+    rb'^(?:\xef\xbb\xbf)?"?(?:(?:Guid"?,"?)?Kind"?,"?(?:Agent_Id|Direction)|Correlation_Id"?,"?Dispatch_Id|Dispatch_ID|'
     rb'Index"?,"?KernelName|Node_Id"?,"?Logical_Node_Id|Name"?,"?Calls"?,"?TotalDurationNs|Kernel_Name"?,"?Count|'
     rb"workload_name)\b",
 )  # the first columns of each table
@@ -75,6 +90,8 @@ class _DispatchRow:
     invocations: int = 1
     seconds: float | None = None  # of a summary
     counters: dict[str, float] = field(default_factory=dict)
+    kernel: Kernel | None = None  # of a database, with its ranges
+    copy: CopySize | None = None  # of a memory copy
 
 
 _Dispatches = dict[tuple[str | None, str, str], _DispatchRow]  # by agent, dispatch and name
@@ -84,10 +101,11 @@ _Dispatches = dict[tuple[str | None, str, str], _DispatchRow]  # by agent, dispa
 class _DispatchTable:
     """The content of one file."""
 
-    kind: str  # trace, counters, stats or agents
+    kind: str  # trace, counters, copies, stats or agents
     file: str
     launches: _Dispatches = field(default_factory=dict)
     devices: list[Evidence] = field(default_factory=list)
+    copies: list[_DispatchRow] = field(default_factory=list)
 
     @property
     def counters(self) -> set[str]:
@@ -95,20 +113,24 @@ class _DispatchTable:
 
 
 def recognize(head: bytes) -> bool:
-    """Whether a file begins with the header of one of these tables."""
+    """Whether a file begins with the header of one of these tables, or is a database of AMD's tools."""
     header = head.partition(b"\n")[0].lower()
-    return HEAD.match(head) is not None and b"name" in header
+    return (
+        HEAD.match(head) is not None and (b"name" in header or b"direction" in header)
+    ) or rocprof_database.recognize(head)
 
 
 def read_all(files: Iterable[tuple[BinaryIO, str]]) -> Profile:
     """The kernels of the files. Raises ProfileError, with the line, for a damaged row, and without kernels."""
-    runs, summaries, devices = list[_DispatchTable](), list[_DispatchTable](), dict[Evidence, None]()
+    runs, summaries = list[_DispatchTable](), list[_DispatchTable]()
+    devices, copies = dict[Evidence, None](), list[_DispatchRow]()
     tables = [_table(stream, name) for stream, name in files]
     merged = {os.path.dirname(table.file) for table in tables if os.path.basename(table.file) == _MERGED}
     tables = [table for table in tables if not _is_merged(table, merged)]
     names = [table.file for table in tables]
     for table in tables:
         devices |= dict.fromkeys(table.devices)
+        copies += table.copies
         if table.kind == "stats":
             summaries.append(table)
         elif table.launches:
@@ -118,10 +140,13 @@ def read_all(files: Iterable[tuple[BinaryIO, str]]) -> Profile:
         raise ProfileError(
             f"{', '.join(names[:3])}: no kernels; collect with rocprofv3 --kernel-trace -f csv -- COMMAND"
         )
-    origin = min((launch.start for launch in launches if launch.start is not None), default=0)
+    starts = [launch.start for launch in (*launches, *copies) if launch.start is not None]
+    origin = min(starts, default=0)
     counted = any(launch.counters for launch in launches)
     kernels = tuple(_kernel(number, launch, origin) for number, launch in enumerate(launches))
-    return Profile("rocprof", tuple(names), kernels, tuple(devices), tuple(_warnings(kernels, counted)))
+    warnings = (*_warnings(kernels, counted), *copies_warning(len(copies)))
+    copied = tuple(_kernel(number, copy, origin) for number, copy in enumerate(copies))
+    return Profile("rocprof", tuple(names), kernels, tuple(devices), warnings, copied)
 
 
 def _is_merged(table: _DispatchTable, folders: set[str]) -> bool:
@@ -151,6 +176,8 @@ def _join(runs: list[_DispatchTable], table: _DispatchTable) -> None:
 
 
 def _table(stream: BinaryIO, file: str) -> _DispatchTable:
+    if is_database(stream):
+        return _database(stream, file)
     text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="replace", newline="")
     try:
         return _read(csv.reader(text), file)
@@ -160,10 +187,30 @@ def _table(stream: BinaryIO, file: str) -> _DispatchTable:
         text.detach()  # the caller closes the stream
 
 
+def _database(stream: BinaryIO, file: str) -> _DispatchTable:
+    kernels, timeline = rocprof_database.read_kernels(stream, file)
+    counted = any(each.counters for each in kernels)
+    table = _DispatchTable("counters" if counted else "trace", file, devices=list(timeline.evidence))
+    for kernel, number, start, counters in kernels:
+        kernel = replace(kernel, grid=None) if counted else kernel  # as in the tables: it marks launches one by one
+        launch = _DispatchRow(kernel.name, file, kernel.device, start=start, counters=counters, kernel=kernel)
+        table.launches[kernel.device, number, kernel.name] = launch
+    moved = timeline.work[timeline.work["kind"] != KERNEL]
+    columns = ("name", "device", "stream", "process", "start", "end", "bytes", "direction", "memory")
+    for name, device, stream_id, process, start, end, size, direction, memory in zip(
+        *(moved[column].astype(object).where(moved[column].notna(), None) for column in columns), strict=True
+    ):
+        copy = CopySize(None if size < 0 else size, direction, memory)
+        table.copies.append(_DispatchRow(name, file, device, stream_id, process, start, end, copy=copy))
+    return table
+
+
 def _read(rows: Any, file: str) -> _DispatchTable:
     columns = [_RENAMED.get(name, name) for name in (name.strip().lower() for name in next(rows, []))]
     if "calls" in columns:
         kind = "stats"
+    elif "direction" in columns:
+        kind = "copies"
     elif "logical_node_id" in columns or "workload_name" in columns:
         kind = "agents"
     else:
@@ -200,10 +247,13 @@ def _add(table: _DispatchTable, row: Mapping[str, str], file: str) -> None:
         launch = _DispatchRow(name, file, invocations=int(row["calls"]), seconds=seconds)
         table.launches[None, str(len(table.launches)), name] = launch
         return
+    if table.kind == "copies":
+        table.copies.append(_copy(row, file))
+        return
     if row.get("kind", "KERNEL_DISPATCH") != "KERNEL_DISPATCH":
         return
     name = _CLONE.sub("", _first(row, _NAME) or "")
-    agent = re.sub(r"^\D+", "", _first(row, _AGENT) or "") or None
+    agent = _agent(_first(row, _AGENT))
     key = agent, _first(row, _DISPATCH) or str(len(table.launches)), name
     launch = table.launches.setdefault(key, _DispatchRow(name, file, agent, _first(row, _QUEUE), _first(row, _PROCESS)))
     launch.start, launch.end = _whole(_first(row, _START)), _whole(_first(row, _END))
@@ -220,6 +270,19 @@ def _add(table: _DispatchTable, row: Mapping[str, str], file: str) -> None:
         for column, cell in row.items():
             if column.startswith(_COUNTERS) and cell and "[" not in column:  # not those of single channels
                 launch.counters[column.upper()] = _finite(cell)
+
+
+def _copy(row: Mapping[str, str], file: str) -> _DispatchRow:
+    direction = rocprof_database.copy_direction(row["direction"])
+    device = _agent(row["source_agent_id" if direction == "DtoH" else "destination_agent_id"])
+    start, end, size = (_whole(row.get(column)) for column in (*_START[:1], *_END[:1], "bytes"))
+    copy = CopySize(size, direction)
+    return _DispatchRow(f"Memcpy {direction}", file, device, row.get("stream_id"), start=start, end=end, copy=copy)
+
+
+def _agent(text: str | None) -> str | None:
+    """The number of an agent: `Agent 2` and `2` are one."""
+    return re.sub(r"^\D+", "", text or "") or None
 
 
 def _first(row: Mapping[str, str], columns: Iterable[str]) -> str | None:
@@ -244,14 +307,28 @@ def _whole(text: str | None) -> int | None:
 
 
 def _kernel(number: int, launch: _DispatchRow, origin: int) -> Kernel:
+    if launch.kernel is not None and launch.start is not None:
+        return _of_database(number, launch, launch.kernel, origin)
     known = launch.start is not None and launch.end is not None
     seconds = ((launch.end or 0) - (launch.start or 0)) / 1e9 if known else launch.seconds
     return Kernel(
         id=str(number), file=launch.file, name=launch.name, process=launch.process, device=launch.agent,
         stream=launch.queue, grid=launch.grid, block=launch.block, invocations=launch.invocations, seconds=seconds,
         start=(launch.start - origin) / 1e9 if launch.start is not None else None, registers=launch.registers,
-        flops=flops(launch.counters), bytes=traffic(launch.counters),
+        flops=flops(launch.counters), bytes=traffic(launch.counters), copy=launch.copy,
     )  # fmt: skip
+
+
+def _of_database(number: int, launch: _DispatchRow, kernel: Kernel, origin: int) -> Kernel:
+    start = ((launch.start or 0) - origin) / 1e9
+    return replace(
+        kernel,
+        id=str(number),
+        start=start,
+        launch=None if kernel.launch is None else start + kernel.launch - (kernel.start or 0.0),
+        flops=flops(launch.counters),
+        bytes=traffic(launch.counters),
+    )
 
 
 def flops(counters: Mapping[str, float]) -> Flops:

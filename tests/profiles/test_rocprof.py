@@ -131,6 +131,24 @@ def test_a_run_is_read_from_a_kernel_trace(files) -> None:
     assert rank["wall_seconds"] == pytest.approx(250e-6)
 
 
+COPIES = """\
+"Kind","Direction","Stream_Id","Source_Agent_Id","Destination_Agent_Id","Correlation_Id","Start_Timestamp","End_Timestamp"
+"MEMORY_COPY","MEMORY_COPY_HOST_TO_DEVICE",0,"Agent 0","Agent 2",3,900000,980000
+"MEMORY_COPY","MEMORY_COPY_DEVICE_TO_HOST",0,"Agent 2","Agent 0",9,1300000,1310000
+"""
+
+
+def test_the_kernels_and_the_copies_of_a_run_are_one_timeline(files) -> None:
+    """80 us of a copy, 20 us idle, then as above to 1250 us; 50 us idle, 10 us of a copy."""
+    (rank,) = roofmodel.trace(*files(run_kernel_trace=TRACE, run_memory_copy_trace=COPIES)).to_dict()["ranks"]
+    assert (rank["kernels"], rank["device"]) == (2, "2")
+    assert rank["wall_seconds"] == pytest.approx(410e-6)
+    assert rank["copies_exposed_seconds"] == pytest.approx(90e-6)
+    profile = read(files(run_kernel_trace=TRACE, run_memory_copy_trace=COPIES))
+    assert len(profile.kernels) == 2
+    assert "2 memory copies and memsets are not listed as kernels" in profile.warnings
+
+
 def test_the_idle_time_is_that_of_a_trace_because_kernels_that_are_counted_run_one_by_one(files) -> None:
     """100 us between the kernels of the trace; 500 us between those that are counted."""
     sizes = counters(*((n, name, 10 * n) for n in (1, 2) for name in ("FETCH_SIZE", "WRITE_SIZE")))
