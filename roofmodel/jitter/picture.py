@@ -48,7 +48,10 @@ def draw(jitter: Jitter, path: Path, form: str, with_findings: bool = True) -> N
         f"deviation from the mean over {units.count(len(jitter.ranks), 'rank')} · "
         f"{units.count(len(jitter.steps), 'step')} · {TOOLS.get(jitter.tool, jitter.tool)}"
     )
-    foot = "Time to the end of a kernel: sum of gaps and durations, collectives with duration 0."
+    foot = (
+        "Time to the end of a kernel: sum of gaps and durations, collectives with duration 0. Lower left: the same "
+        "step, without collectives."
+    )
     if jitter.tool == OPERATIONS:
         foot = "Forward and backward computations in the order of the last pipeline stage; communication is left out."
     if (size := _ranks_per_row(len(jitter.ranks))) > 1:
@@ -70,11 +73,9 @@ def draw(jitter: Jitter, path: Path, form: str, with_findings: bool = True) -> N
         axes.set_position((0.09, upper, 0.4, tall))
         curves = jitter.curves
         split = 0.36 * tall if curves is not None and curves.deviations.launch_to_start is not None else 0.0
-        parts = figure.add_axes((0.09, lower + split, 0.4, tall - split))
         if curves is not None:
             _time_to_end(axes, curves, jitter.threshold, unit_of_work(jitter))
-            below = figure.add_axes((0.09, lower, 0.4, split - 0.02)) if split else None
-            _parts(parts, below, curves, unit_of_work(jitter))
+            _parts_of_two_ranks(figure, curves, unit_of_work(jitter), (0.09, lower, 0.4, tall), split)
         _by_step(figure.add_axes((0.58, upper, 0.39, tall)), jitter)
         _heat_map(figure, figure.add_axes((0.58, lower, 0.31, tall)), jitter)
         for place, line in enumerate(lines):
@@ -115,16 +116,40 @@ def _time_to_end(axes: Axes, curves: StepCurves, threshold: float, unit: str) ->
     _key_below_title(axes)
 
 
-def _parts(axes: Axes, below: Axes | None, curves: StepCurves, unit: str) -> None:
-    """Durations and gaps of the latest rank, which sum to its lateness, and on axes of their own launch to start.
+def _parts_of_two_ranks(
+    figure: Figure, curves: StepCurves, unit: str, box: tuple[float, float, float, float], split: float
+) -> None:
+    """The parts of the deviations of the latest rank and, at its right, of the earliest; equal scales.
+
+    `split` is the height of the axes for the launch to start; 0 if it is unknown.
+    """
+    left, bottom, width, height = box
+    ranks = {"latest": curves.deviations.latest, "earliest": curves.deviations.earliest}
+    shared: list[Axes | None] = [None, None]
+    for column, (which, place) in enumerate(ranks.items()):
+        at = left + column * width * 0.52
+        axes = figure.add_axes((at, bottom + split, width * 0.48, height - split), sharey=shared[0])
+        below = figure.add_axes((at, bottom, width * 0.48, split - 0.02), sharey=shared[1]) if split else None
+        _parts(axes, below, curves, unit, place)
+        axes.set_title(f"rank {curves.ranks[place]} ({which}), by {unit}", fontsize=9, loc="left", pad=17)
+        drawn = [each for each in (axes, below) if each is not None]
+        if column == 0:
+            handles = [handle for each in drawn for handle in each.get_legend_handles_labels()[0]]
+            canvas.key(axes, handles, fontsize=7, columns=KEY_COLUMNS)
+            shared = [axes, below]
+        else:
+            for each in drawn:
+                each.tick_params(labelleft=False)
+
+
+def _parts(axes: Axes, below: Axes | None, curves: StepCurves, unit: str, rank: int) -> None:
+    """Durations and gaps of a rank, which sum to its deviation, and on axes of their own launch to start.
 
     Collectives, and kernels after the last one before which ranks are compared, are left out: the latest rank waits
     least in a collective, and this difference would hide its cause.
     """
     deviations = curves.deviations
-    latest = deviations.latest
-    title = f"rank {curves.ranks[latest]} in step {curves.step}, by {unit}"
-    _style(axes, title + (", without collectives" if unit == "kernel" else ""), unit)
+    _style(axes, "", unit)
     hidden = np.array([category(name) == "communication" for name in curves.names], dtype=bool)
     if unit == "kernel":
         hidden |= np.arange(len(hidden)) > deviations.last
@@ -140,18 +165,16 @@ def _parts(axes: Axes, below: Axes | None, curves: StepCurves, unit: str) -> Non
     for place, (where, label, values, color) in enumerate(drawn):
         every = max(1, values.shape[1] // MARKS)
         where.plot(
-            np.where(hidden, np.nan, values[latest]), color=color, lw=0.9, marker=marks.SHAPES[color], ms=4,
+            np.where(hidden, np.nan, values[rank]), color=color, lw=0.9, marker=marks.SHAPES[color], ms=4,
             markevery=(place * every // 3, every), label=label, zorder=3 - place,
         )  # fmt: skip
         where.set_xlim(-0.02 * len(hidden), len(hidden) * 1.02)
         where.margins(y=0.15)
-    handles = [handle for each in (axes, below) if each is not None for handle in each.get_legend_handles_labels()[0]]
-    _key_below_title(axes, handles)
 
 
-def _key_below_title(axes: Axes, handles: Sequence[Any] | None = None) -> None:
+def _key_below_title(axes: Axes) -> None:
     """The legend between the title and the axes, where it covers no data."""
-    handles = axes.get_legend_handles_labels()[0] if handles is None else handles
+    handles = axes.get_legend_handles_labels()[0]
     canvas.key(axes, handles, fontsize=7, columns=KEY_COLUMNS)
     lines = -(-len(handles) // KEY_COLUMNS)
     axes.set_title(axes.get_title(loc="left"), fontsize=10, loc="left", pad=6 + 11 * lines)

@@ -432,11 +432,6 @@ def half(a: Number) -> Number:
     return quotient(a, 2)
 
 
-def is_array(a: Number) -> bool:
-    """Whether it is an array of numbers or of conditions."""
-    return isinstance(_backend(a), ArrayBackend)
-
-
 def is_just(a: Number, n: int) -> bool:
     """Whether a number is the int n; False for arrays and symbols, which stand for many numbers."""
     return bool(a == n) if type(a) is int else _backend(a).is_just(a, n)

@@ -24,7 +24,7 @@ def read_profile(
     before: PathLike | Iterable[PathLike] = (),
     progress: ProgressCallback = no_progress,
 ) -> ProfileReport:
-    """Read profiler files (ncu, nvprof, nsys, PyTorch) into one table of kernels.
+    """Read profiler files (ncu, nvprof, nsys, rocprof, PyTorch): the kernels, and why each is slow.
 
     Files of one device form one run. Raises RoofError for a file that is not a profile.
 

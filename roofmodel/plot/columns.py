@@ -12,7 +12,7 @@ from roofmodel.report.columns import shorten
 from roofmodel.report.table import BYTES, COUNT, NAME, PERCENT, RATE, SECONDS, TIMES, Cell, Column, Table, joined
 from roofmodel.roofline.judged_kernels import reasons_by_launch
 from roofmodel.roofline.kernel_names import short_name
-from roofmodel.roofline.points import Point, Reason, flops_by_pipe, incomplete
+from roofmodel.roofline.points import KernelGroup, Point, Reason, flops_by_pipe, incomplete
 
 MAX_NAME = 40  # characters of a name in the table of changes
 LOWER_BOUND = "≥ lower bound: FLOPs of some pipes were not counted"
@@ -24,12 +24,16 @@ def _lower_bound(figure: str, incomplete: bool) -> str:
 
 
 class KernelRow(NamedTuple):
-    """A kernel with the name of its file, its device, and the reasons for its time."""
+    """A launch with the name of its file, its device and the reasons for its time; in the terminal its short name.
 
-    kernel: Kernel
+    The terminal also shows sums of launches.
+    """
+
+    kernel: Kernel | KernelGroup
     file: str = ""
     device: Device | None = None
     reasons: Sequence[Reason] = ()
+    short: str = ""
 
 
 REASONS_COLUMN = Column(
@@ -55,7 +59,7 @@ KERNELS = Table(
         Column("process", value="kernel.process", meaning="its process, GPU and CUDA stream"),
         Column("device", value="kernel.device", meaning="its process, GPU and CUDA stream"),
         Column("stream", value="kernel.stream", meaning="its process, GPU and CUDA stream"),
-        Column("name", "kernel", NAME, "kernel.name", meaning="the kernel"),
+        Column("name", "kernel", NAME, "kernel.name", text=lambda row: row.short, meaning="the kernel"),
         Column(
             "grid", value=lambda row: row.kernel.grid and list(row.kernel.grid), flat=joined("x"),
             meaning="thread blocks by dimension, and threads of a block",
@@ -161,11 +165,12 @@ def kernel_table(devices: int) -> Table:
 
 
 class PointRow(NamedTuple):
-    """A point with its device and its letter in the chart."""
+    """A point with its device, its letter in the chart, and its short name."""
 
     point: Point
     hardware: str = ""
     letter: Cell = ""
+    short: str = ""
 
 
 def _achieved(row: PointRow) -> str | None:
@@ -221,7 +226,7 @@ def points_table(item: str = "kernel", share: str = "share") -> Table:
             *(Column(field, value=f"point.{field}", meaning=meaning) for field, meaning in _POINT.items()),
             REASONS_COLUMN._replace(value=lambda row: [reason._asdict() for reason in row.point.reasons]),
             Column(None, "", text=lambda row: row.letter),
-            Column(None, item, NAME, "point.name"),
+            Column(None, item, NAME, "short"),
             Column(None, "×", TIMES, "point.invocations", priority=3),
             Column(None, "level", value="point.level", priority=9),
             Column(None, "FLOP/B", COUNT, text=_intensity, unknown="–", priority=7),

@@ -19,6 +19,7 @@ from roofmodel.roofline.instructions import WALLS, InstructionPoint, peak, trans
 from roofmodel.roofline.kernel_names import legend_names, short_name
 from roofmodel.roofline.panel import MIN_SHARE
 
+Window = tuple[float, float, float, float]  # left, right, bottom and top of the axes
 MAX_ROWS = 40
 LISTED = 12  # kernels with a letter
 FARTHEST, LOWEST = 1e4, 1e6  # limits of the axes: warp instructions per transaction, and part of the peak
@@ -54,7 +55,7 @@ def instructions_document(plot: RooflinePlot) -> dict[str, Any]:
     ceilings, points = [], list[dict[str, Any]]()
     for roofline in plot.rooflines:
         device = {"hardware": roofline.device.id} if several else {}
-        issue = peak(roofline.device)
+        issue = peak(roofline.device, roofline.ceilings.clock)
         if roofline.instructions and issue:
             ceilings.append(device | {"name": "issue", "kind": "pipe", "instructions_per_second": issue})
         if roofline.instructions:
@@ -70,7 +71,7 @@ def instructions_table(plot: RooflinePlot) -> Group:
 
 
 def _table(roofline: Roofline) -> Iterator[RenderableType]:
-    issue = peak(roofline.device)
+    issue = peak(roofline.device, roofline.ceilings.clock)
     ceilings = [f"issue {units.si(issue)}inst/s"] if issue else []
     ceilings += [
         f"{name.upper()} {units.si(rate)}txn/s" for name, rate in transactions_per_second(roofline.device).items()
@@ -83,17 +84,16 @@ def _table(roofline: Roofline) -> Iterator[RenderableType]:
 def draw_instructions(plot: RooflinePlot, heading: str, subtitle: str, path: Path, form: str) -> None:
     """Draw the instruction roofline of the first device with counters; `form` is png, svg or pdf."""
     roofline = next(each for each in plot.rooflines if each.instructions)
-    issue, levels = peak(roofline.device), transactions_per_second(roofline.device)
+    issue, levels = peak(roofline.device, roofline.ceilings.clock), transactions_per_second(roofline.device)
     seconds = {point.name: point.seconds for point in roofline.instructions}
     least = min(MIN_SHARE * sum(seconds.values()), max(seconds.values()))
-    relevant = [point for point in roofline.instructions if point.seconds >= least]
-    top = issue or max(point.instructions_per_second for point in relevant)
-    window = _limits(relevant, top)
+    points = [point for point in roofline.instructions if point.seconds >= least]
+    top = issue or max(point.instructions_per_second for point in points)
+    window = _limits(points, top)
     left, right, bottom, _ = window
-    points = [p for p in relevant if left <= p.intensity <= right and p.instructions_per_second >= bottom]
     foot = (
         "One warp instruction per scheduler and cycle; a transaction is 32 bytes. Dotted: access patterns of a warp. "
-        "Black outline: the busiest level of a kernel."
+        "Black outline: the busiest level of a kernel. Arrows: outside the axes."
     )
     with canvas.picture(path, form, heading, subtitle, foot) as (figure, axes):
         axes.set_xlim(*window[:2])
@@ -110,37 +110,49 @@ def draw_instructions(plot: RooflinePlot, heading: str, subtitle: str, path: Pat
         for name, rate in levels.items():
             end, color = min(top / rate, right), COLORS.get(name, "0.5")
             axes.plot([left, end], [left * rate, end * rate], color=color, lw=1.5)
-            label = f" {name.upper()} {units.si(rate)}txn/s"
-            axes.text(left, left * rate * 0.8, label, ha="left", va="top", fontsize=8, color=color, zorder=4)
         for name, x in WALLS.items():
             axes.axvline(x, color="0.6", lw=0.8, ls=":")
-            axes.text(x, window[2], f" {name}", rotation=90, va="bottom", ha="right", fontsize=7.5, color="0.4")
+            lines = "\n".join(name.rsplit(" ", 1))
+            axes.text(x, window[3] * 1.1, lines, ha="center", va="bottom", fontsize=7, color="0.4")
         for point in points:
+            inside = point.intensity <= right and point.instructions_per_second >= bottom
             axes.scatter(
-                point.intensity, point.instructions_per_second, s=40, marker=SHAPES[point.level],
+                *_mark(point, window), s=40,
+                marker=SHAPES[point.level] if inside else ">" if point.intensity > right else "v",
                 color=COLORS[point.level], edgecolor="black" if point.limiting else "white", lw=1, zorder=3,
+                clip_on=False,
             )  # fmt: skip
-        _legend(figure, axes, points)
+        _legend(figure, axes, points, window)
+        for name, rate in levels.items():
+            text = axes.text(
+                left, bottom, f" {name.upper()} {units.si(rate)}txn/s", ha="left", va="top", fontsize=8,
+                color=COLORS.get(name, "0.5"), zorder=4,
+            )  # fmt: skip
+            start, end = max(left, bottom / rate / 0.5), min(top / rate, right)
+            along = [start * (end / start) ** (step / 12) for step in range(12)]
+            labels.place_text(axes, text, [(x, x * rate * 0.8) for x in along], figure.dpi)
 
 
-def _limits(points: list[InstructionPoint], top: float) -> tuple[float, float, float, float]:
-    """Left, right, bottom and top; points without traffic or work to speak of may lie outside."""
+def _mark(point: InstructionPoint, window: Window) -> tuple[float, float]:
+    """The place of a point; on the edge if it lies outside."""
+    _, right, bottom, _ = window
+    return min(point.intensity, right), max(point.instructions_per_second, bottom)
+
+
+def _limits(points: list[InstructionPoint], top: float) -> Window:
+    """The limits of the axes; points without traffic or work to speak of may lie outside."""
     low = min(point.instructions_per_second for point in points)
     across = [*(point.intensity for point in points), *WALLS.values()]
     right = min(10 ** math.ceil(math.log10(max(across) * 1.5)), FARTHEST)
     return 10 ** math.floor(math.log10(min(across))), right, max(low / 2, top / LOWEST), top * 2.5
 
 
-def _legend(figure: Any, axes: Any, points: list[InstructionPoint]) -> None:
+def _legend(figure: Any, axes: Any, points: list[InstructionPoint], window: Window) -> None:
     """Letters of the longest kernels at their points, their names at the right, and the marks of the levels."""
     names = list(dict.fromkeys(point.name for point in points))[:LISTED]
     short = legend_names({name: short_name(name) for name in names}, 44)
     letters = {name: chr(ord("A") + place) for place, name in enumerate(names)}
-    places = [
-        (letters[point.name], (point.intensity, point.instructions_per_second))
-        for point in points
-        if point.name in letters
-    ]
+    places = [(letters[point.name], _mark(point, window)) for point in points if point.name in letters]
     labels.place(axes, places, figure.dpi)
     present = {point.level for point in points}
     titles = {level: level.upper() for level in SHAPES} | {"global": "global loads and stores"}

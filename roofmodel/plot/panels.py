@@ -41,6 +41,7 @@ def heading(placed: RooflinePlot) -> str:
     panels = panels_of(placed)
     devices = ", ".join(panel.device.id for panel in panels) if len(panels) > 1 else panels[0].title
     measured = f"measured kernels{f', {COUNTED}' * any(panel.counted for panel in panels)}"
+    measured = "instruction roofline" if placed.instructions else measured
     subjects = [measured] * bool(placed.files) + [f"{placed.model} predicted"] * bool(placed.model)
     return f"{devices}: {', '.join(subjects)}"
 

@@ -183,7 +183,7 @@ def place(
         profile, works = with_counts(run.profile, chosen.device)
         judged = reasons_by_group(profile, identification.device, by) if files else {}
         missing = tuple(not_judged(profile, identification.device)) if files else ()
-        warps = tuple(instruction_points(profile.longest(JUDGED), by, identification.device))
+        warps = tuple(instruction_points(profile.longest(JUDGED), by, chosen.device, chosen.clock))
         if statements:
             profile, remarks, matched = with_stated_flops(profile, statements, chosen.device)
             notes += remarks

@@ -68,15 +68,6 @@ def limited_name(name: str) -> str:
     return name[: MAX_NAME - len(ending)] + ending
 
 
-def read_most(stream: BinaryIO, size: int) -> bytes:
-    """At most `size` bytes of a stream; unlike `stream.read(size)` it allocates only what the stream has."""
-    blocks, bytes_left = [], size
-    while block := stream.read(min(bytes_left, 1 << 20)):
-        blocks.append(block)
-        bytes_left -= len(block)
-    return b"".join(blocks)
-
-
 def copy_stream(stream: BinaryIO, target: BinaryIO, name: str) -> None:
     """Copy the rest of a stream. Raises ProfileError if it is longer than MAX_COPY."""
     copied = 0

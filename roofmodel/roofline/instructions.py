@@ -51,11 +51,14 @@ class InstructionPoint(NamedTuple):
         return self.instructions_per_second / self.attainable if self.attainable else None
 
 
-def peak(device: Device) -> float | None:
-    """Warp instructions per second; None without the clock or the number of SMs, or below compute capability 7.0."""
+def peak(device: Device, clock: float | None = None) -> float | None:
+    """Warp instructions per second at `clock` hertz (None: boost).
+
+    None without the clock or the number of SMs, or below compute capability 7.0.
+    """
     if float(device.compute_capability or 7) < 7:
         return None
-    clock = device.clocks.get("boost")
+    clock = clock or device.clocks.get("boost")
     return device.multiprocessors * SCHEDULERS * clock if device.multiprocessors and clock else None
 
 
@@ -64,8 +67,13 @@ def transactions_per_second(device: Device) -> dict[str, float]:
     return {name: level.bandwidth / TRANSACTION for name, level in device.levels.items() if level.bandwidth}
 
 
-def instruction_points(kernels: Iterable[Kernel], by: str, device: Device) -> list[InstructionPoint]:
-    """The points of the kernels that have the counters, grouped as in a plot; the longest first."""
+def instruction_points(
+    kernels: Iterable[Kernel], by: str, device: Device, clock: float | None = None
+) -> list[InstructionPoint]:
+    """The points of the kernels that have the counters, grouped as in a plot; the longest first.
+
+    `device` has the ceilings at `clock` hertz (None: boost).
+    """
     groups: dict[str, dict[str, float]] = {}
     longest: dict[str, Kernel] = {}
     for kernel in kernels:
@@ -88,7 +96,8 @@ def instruction_points(kernels: Iterable[Kernel], by: str, device: Device) -> li
         for key, value in own.items():
             sums[key] = sums.get(key, 0.0) + value
     ranked = sorted(groups.items(), key=lambda item: -item[1]["seconds"])
-    return [point for name, sums in ranked for point in _points(name, sums, _limiting(longest[name], device), device)]
+    issue = peak(device, clock)
+    return [p for name, sums in ranked for p in _points(name, sums, _limiting(longest[name], device), device, issue)]
 
 
 def _limiting(kernel: Kernel, device: Device) -> str | None:
@@ -97,8 +106,10 @@ def _limiting(kernel: Kernel, device: Device) -> str | None:
     return max(busy, key=lambda level: busy[level], default=None)
 
 
-def _points(name: str, sums: Mapping[str, float], limiting: str | None, device: Device) -> list[InstructionPoint]:
-    ceilings, issue = transactions_per_second(device), peak(device)
+def _points(
+    name: str, sums: Mapping[str, float], limiting: str | None, device: Device, issue: float | None
+) -> list[InstructionPoint]:
+    ceilings = transactions_per_second(device)
     points = []
     for level in (*LEVELS, "global"):
         transactions = sums.get(level)

@@ -13,6 +13,7 @@ from roofmodel.roofline.points import Point
 
 MAX_SEARCHED_CHARACTERS = 20_000  # of a kernel's name: some have megabytes
 MAX_WORDS = 4  # that are added to names that would be equal
+TABLE_WIDTH = 60  # characters of a name in a table
 MAX_ADDED_SHARE = 0.6  # of the width, for these words
 _ELEMENTWISE = re.compile(r"(?:\w+::)*(?:\w+_)?(elementwise|reduce)_kernel(?= |$)")
 _GENERIC_TYPE = re.compile(
@@ -53,7 +54,7 @@ def legend_names(names: Mapping[str, str], width: int) -> dict[str, str]:
     return {name: _with_words(short, different[name], width) for name, short in names.items()}
 
 
-def names_of_points(points: Iterable[Point], width: int) -> dict[str, str]:
+def names_of_points(points: Iterable[Point], width: int = TABLE_WIDTH) -> dict[str, str]:
     """The names of points as `legend_names` gives them; predicted operators keep their names."""
     return legend_names({p.name: p.name if p.predicted else short_name(p.name) for p in points}, width)
 

@@ -16,6 +16,7 @@ from roofmodel.profiles.kernel import Kernel
 from roofmodel.roofline.points import flops_by_pipe
 
 DRAM_REACHED = 0.92  # of the peak bandwidth, by copies (BabelStream: 3.08 of 3.35 TB/s on an H100 SXM)
+IMPOSSIBLE = 1.2  # of the time: a unit that is busy longer did not do the counted work (Winograd, cached tensors)
 WARP = 32  # threads
 LIMIT = "launch__occupancy_limit_"
 _LIMITERS = {"registers": "registers", "shared_memory": "shared_mem", "block_size": "blocks", "barriers": "barriers"}
@@ -118,7 +119,7 @@ class Launch:
         busy: dict[str, float] = {}
 
         def add(unit: str, seconds: float | None) -> None:
-            if seconds is not None:
+            if seconds is not None and seconds <= self.seconds * IMPOSSIBLE:
                 busy[unit] = min(max(busy.get(unit, 0.0), seconds), self.seconds)
 
         def share(*names: str) -> float | None:

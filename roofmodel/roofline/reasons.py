@@ -25,7 +25,7 @@ from roofmodel.devices.device import Device
 from roofmodel.numbers import units
 from roofmodel.profiles.kernel import Kernel
 from roofmodel.roofline.categories import category
-from roofmodel.roofline.launch_terms import DRAM_REACHED, LIMIT, WARP, Launch, Terms
+from roofmodel.roofline.launch_terms import DRAM_REACHED, IMPOSSIBLE, LIMIT, WARP, Launch, Terms
 from roofmodel.roofline.points import Reason, flops_by_pipe
 
 SHORTEST = 1e-6  # seconds of an empty kernel, about
@@ -156,7 +156,7 @@ def _no_tensor_cores(launch: Launch, terms: Terms) -> Removed:
         return None
     on_tensor_cores = sum(value for name, value in flops.items() if name.startswith("tensor"))
     work = vector[pipe] / launch.kernel.invocations
-    if on_tensor_cores or work / device.pipes[pipe].peak < 0.1 * launch.seconds:
+    if on_tensor_cores or not 0.1 <= work / device.pipes[pipe].peak / launch.seconds <= IMPOSSIBLE:
         return None
     seconds = work / device.pipes[tensor].peak
     text = f"{units.si(work, 'FLOP')} on the CUDA cores in {pipe}: {units.seconds(seconds)} on {tensor}"

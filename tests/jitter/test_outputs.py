@@ -203,6 +203,15 @@ def test_the_page_prints_each_finding_once(report: roofmodel.JitterReport, tmp_p
 def test_a_collective_does_not_flatten_the_cause_in_the_picture(report: roofmodel.JitterReport, tmp_path: Path) -> None:
     """Gaps of +18 us are the cause; the waits of about -140 us in collectives, which follow from it, are not drawn."""
     text = report.save(tmp_path / "a.svg").read_text(encoding="utf-8")
-    panel = text[text.index("by kernel, without collectives") - 20_000 : text.index("by kernel, without collectives")]
-    assert "+15 µs" in panel
+    title = text.index("(latest), by kernel")
+    assert "+15 µs" in text[title - 20_000 : title]
     assert "-140 µs" not in text
+
+
+def test_the_picture_shows_the_parts_of_the_latest_and_of_the_earliest_rank(
+    report: roofmodel.JitterReport, tmp_path: Path
+) -> None:
+    step = max(report.to_dict()["steps"], key=lambda step: step["deviation_seconds"])
+    text = report.save(tmp_path / "a.svg").read_text(encoding="utf-8")
+    for which in ("latest", "earliest"):
+        assert f"rank {step[f'{which}_rank']} ({which}), by kernel" in text

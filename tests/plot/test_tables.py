@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from rich.console import RenderableType
 
@@ -44,9 +46,34 @@ def test_names_keep_a_minimum_width_and_numbers_are_never_cut(width: int) -> Non
         rows = [line for line in lines if "gemm::kernel" in line]
         assert rows
         for row in rows:
-            name, _, figures = row.partition("…") if "…" in row else row.partition("*)")
-            assert len(name) >= MIN_NAME_WIDTH - 1
+            name, _, figures = row.partition("…") if "…" in row else row.partition("::kernel ")
+            assert len(name) >= (MIN_NAME_WIDTH - 1 if "…" in row else len("gemm"))
             assert "…" not in figures
+
+
+def test_a_table_names_kernels_without_return_type_and_arguments() -> None:
+    """The two GEMMs differ in one template argument, which follows."""
+    other = replace(KERNELS[0], id="2", name=GEMM.replace("128", "256"), seconds=4e-3)
+    names = [line.rpartition("  ")[0].split("  ")[0] for line in printed(kernels(*KERNELS, other)).splitlines()[2:5]]
+    assert [name.strip() for name in names] == ["cutlass::gemm::kernel 128", "copy", "cutlass::gemm::kernel 256"]
+
+
+def test_many_launches_are_summed_by_name() -> None:
+    """20 launches of 5 ms and 20 of 1 ms: 100 ms and 20 ms."""
+    launches = [replace(KERNELS[0], id=str(i), seconds=5e-3 if i < 20 else 1e-3, name="ab"[i // 20]) for i in range(40)]
+    text = printed(kernels(*launches))
+    assert [line.split()[:4] for line in text.splitlines()[2:4]] == [["a", "20", "100", "ms"], ["b", "20", "20", "ms"]]
+    assert "summed by name; .to_frame() and .to_dict() list every launch" in text
+
+
+def test_the_reasons_are_listed_by_their_cost() -> None:
+    """The shorter kernel has 13 thread blocks on 132 SMs, the longer one 100: 9/10 of its time against a quarter."""
+    short, long = (
+        replace(KERNELS[1], name=name, seconds=seconds, grid=(blocks, 1, 1), counters={"launch__sm_count": 132.0})
+        for name, seconds, blocks in (("short", 4e-3, 13), ("long", 5e-3, 100))
+    )
+    lines = printed(kernels(short, long)).partition("Why")[2].splitlines()
+    assert [line.split()[2] for line in lines if "few thread blocks" in line] == ["short:", "long:"]
 
 
 def test_a_narrow_terminal_drops_the_least_important_columns_first() -> None:

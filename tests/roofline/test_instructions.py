@@ -12,6 +12,7 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import OutputError, ProfileError, WorkloadError
 from roofmodel.profiles.kernel import Kernel, Traffic
 from roofmodel.roofline.instructions import InstructionPoint, instruction_points, peak
+from roofmodel.roofline.panel import MIN_SHARE
 from tests.printing import printed
 
 H100 = Device.load("h100")
@@ -116,3 +117,27 @@ def test_what_has_no_warp_instructions_is_refused(tmp_path: Path):
             plot(DIAGNOSED, instructions=True, **{option: True})
     with pytest.raises(WorkloadError, match="needs a profile of ncu"):
         plot(model="matmul", hw="a100", instructions=True)
+
+
+def test_the_ceilings_are_at_the_requested_clock():
+    """--clock 1GHz: 132 SMs x 4 schedulers x 1 GHz, and L1 at 1/1.98 of the boost clock; DRAM has its own clock."""
+    boost, slow = (plot(DIAGNOSED, clock=clock).to_dict()["instructions"] for clock in ("boost", "1GHz"))
+    rate = "transactions_per_second"
+    (issue, fast), (slow_issue, slow_levels) = (
+        (ceilings[0]["instructions_per_second"], {each["name"]: each[rate] for each in ceilings[1:]})
+        for ceilings in (boost["ceilings"], slow["ceilings"])
+    )
+    assert (issue, slow_issue) == (132 * 4 * 1.98e9, 132 * 4 * 1e9)
+    assert slow_levels["l1"] == pytest.approx(fast["l1"] / 1.98)
+    assert slow_levels["dram"] == fast["dram"]
+    assert max(p["fraction"] for p in slow["points"] if p["bound"] == "issue") > 1.5  # they ran at 1.943 GHz
+
+
+def test_the_picture_has_every_point_of_a_kernel_that_is_not_short(tmp_path: Path):
+    """The `tail` kernels execute more than 10,000 warp instructions per transaction, where the axes end."""
+    points = plot(DIAGNOSED).to_dict()["instructions"]["points"]
+    total = sum({p["name"]: p["seconds"] for p in points}.values())
+    shown = [p for p in points if p["seconds"] >= MIN_SHARE * total]
+    assert any(p["intensity"] > 1e4 for p in shown)
+    picture = plot(DIAGNOSED, instructions=True).save(tmp_path / "a.svg").read_text()
+    assert picture.count('id="PathCollection_') == len(shown)

@@ -52,6 +52,12 @@ def test_a_busy_unit_has_nothing_to_win_if_the_counters_would_show_waste():
     assert at_l2.seconds == pytest.approx(0.1e-3)  # 1 ms - 0.9 ms
 
 
+def test_flops_that_no_device_could_compute_in_the_time_are_not_at_a_ceiling():
+    """Winograd's algorithm computes a convolution with fewer FLOPs than were counted: twice the fp32 peak."""
+    convolution = kernel("winograd", flops=Flops(fp32=2 * 67e12 * 1e-3))
+    assert first(convolution).evidence == "no unit is busy more than 11% of the time (DRAM)"
+
+
 def test_half_a_wave_could_take_half_of_the_time():
     half = first(kernel(blocks=132 * 4))
     assert (half.reason, half.evidence) == ("few_blocks", "528 thread blocks of 1056 that fit at once: 0.5 waves")
