@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -33,6 +32,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO
 
 from roofmodel.errors import ProfileError
+from roofmodel.files.file_names import printable
 from roofmodel.profiles import rocprof_database
 from roofmodel.profiles.kernel import (
     AMD_COUNTERS,
@@ -47,6 +47,7 @@ from roofmodel.profiles.kernel import (
     extent,
 )
 from roofmodel.profiles.nsys_database import is_database
+from roofmodel.profiles.streams import limited_name
 from roofmodel.profiles.timelines.timeline import KERNEL
 
 HEAD = re.compile(
@@ -242,8 +243,8 @@ def _add(table: _DispatchTable, row: Mapping[str, str], file: str) -> None:
             table.devices.append(Evidence(name, multiprocessors=int(units) if units else None, clock=clock, file=file))
         return
     if table.kind == "stats":
-        name = _CLONE.sub("", row["kernel_name"] if "kernel_name" in row else row["name"])
-        seconds = _finite(row["totaldurationns"]) / 1e9
+        name = _kernel_name(row["kernel_name"] if "kernel_name" in row else row["name"])
+        seconds = _count(row["totaldurationns"]) / 1e9
         launch = _DispatchRow(name, file, invocations=int(row["calls"]), seconds=seconds)
         table.launches[None, str(len(table.launches)), name] = launch
         return
@@ -252,7 +253,7 @@ def _add(table: _DispatchTable, row: Mapping[str, str], file: str) -> None:
         return
     if row.get("kind", "KERNEL_DISPATCH") != "KERNEL_DISPATCH":
         return
-    name = _CLONE.sub("", _first(row, _NAME) or "")
+    name = _kernel_name(_first(row, _NAME))
     agent = _agent(_first(row, _AGENT))
     key = agent, _first(row, _DISPATCH) or str(len(table.launches)), name
     launch = table.launches.setdefault(key, _DispatchRow(name, file, agent, _first(row, _QUEUE), _first(row, _PROCESS)))
@@ -265,11 +266,18 @@ def _add(table: _DispatchTable, row: Mapping[str, str], file: str) -> None:
     launch.registers = _whole(row.get("vgpr_count") or row.get("arch_vgpr"))
     if "counter_name" in row:
         counter = row["counter_name"].upper()
-        launch.counters[counter] = launch.counters.get(counter, 0.0) + _finite(row["counter_value"])
+        launch.counters[counter] = launch.counters.get(counter, 0.0) + _count(row["counter_value"])
     else:
         for column, cell in row.items():
             if column.startswith(_COUNTERS) and cell and "[" not in column:  # not those of single channels
-                launch.counters[column.upper()] = _finite(cell)
+                launch.counters[column.upper()] = _count(cell)
+
+
+def _kernel_name(text: str | None) -> str:
+    name = limited_name(printable(_CLONE.sub("", text or "")))
+    if not name.strip():
+        raise ValueError("the kernel has no name")
+    return name
 
 
 def _copy(row: Mapping[str, str], file: str) -> _DispatchRow:
@@ -290,13 +298,13 @@ def _first(row: Mapping[str, str], columns: Iterable[str]) -> str | None:
 
 
 def _number(text: str | None) -> float | None:
-    return _finite(text) if text else None
+    return _count(text) if text else None
 
 
-def _finite(text: str) -> float:
+def _count(text: str) -> float:
     value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(f"{text} is not a finite number")
+    if not 0 <= value <= rocprof_database.LARGEST:
+        raise ValueError(f"{text} is not a count")
     return value
 
 
@@ -384,7 +392,8 @@ def _dram_bytes(counters: Mapping[str, float]) -> float | None:
         if bubble is None or None in every:
             continue
         reads, small, writes, large = (value or 0.0 for value in every)
-        return 32 * small + 64 * (reads - small - bubble) + 128 * bubble + 64 * large + 32 * (writes - large)
+        medium = max(reads - small - bubble, 0.0)  # counted in different passes, the difference may be below zero
+        return 32 * small + 64 * medium + 128 * bubble + 64 * large + 32 * max(writes - large, 0.0)
     return None
 
 

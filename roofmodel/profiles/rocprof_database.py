@@ -39,6 +39,8 @@ from roofmodel.profiles.timelines.timeline import (
 )
 
 _DISPATCHES = "rocpd_kernel_dispatch"
+_NAMELESS = "unnamed kernel"
+LARGEST = 1e18  # of all counters
 _PLACE = ("pid", "tid", "agent_id", "queue_id", "stream_id")
 _AGAIN = "profile again with `rocprofv3 --kernel-trace --memory-copy-trace --hip-trace --marker-trace -- COMMAND`"
 _DIRECTIONS = {"hosttodevice": "HtoD", "devicetohost": "DtoH", "devicetodevice": "DtoD", "hosttohost": "HtoH"}
@@ -155,7 +157,7 @@ def _add_process(
         threads, block = [row[each] for each in sizes[:3]], [row[each] for each in sizes[3:]]
         add_activity(
             work, KERNEL, activity(row, row["agent_id"]), process=row["process"],
-            name=str(next(filter(None, names), "unnamed kernel")).removesuffix(".kd"),
+            name=str(next(filter(None, names), "")).removesuffix(".kd").strip() or _NAMELESS,
             registers=symbol and symbol["arch_vgpr_count"], grid=size(*_workgroups(threads, block)), block=size(*block),
         )  # fmt: skip
         dispatches.append(_dispatch(row, row["dispatch_id"], counters.get(row["event_id"], {})))
@@ -185,8 +187,14 @@ def _counters(database: Database, guid: str) -> dict[object, dict[str, float]]:
     names = {row["id"]: str(row["name"]).upper() for row in database.rows(f"rocpd_info_pmc{guid}", ("id", "name"))}
     counters: dict[object, dict[str, float]] = {}
     for row in database.rows(f"rocpd_pmc_event{guid}", ("event_id", "pmc_id", "value")):
-        own, counter = counters.setdefault(row["event_id"], {}), names.get(row["pmc_id"], "")
-        own[counter] = own.get(counter, 0.0) + float(row["value"])
+        own, counter, value = (
+            counters.setdefault(row["event_id"], {}),
+            names.get(row["pmc_id"], ""),
+            float(row["value"]),
+        )
+        if not 0 <= value <= LARGEST:
+            raise ValueError("not a count")
+        own[counter] = own.get(counter, 0.0) + value
     return counters
 
 
@@ -260,8 +268,9 @@ def _add_rpd(
         grid, block = ([launch[each] for each in launch_columns[i : i + 3]] for i in (1, 4)) if launch else ([], [])
         if function in _IN_WORK_ITEMS:
             grid = _workgroups(grid, block)
+        label = strings.get(row["description_id"], "").strip() or kind.strip() or _NAMELESS
         add_activity(
-            work, KERNEL, activity, process=process, name=strings.get(row["description_id"]) or kind,
+            work, KERNEL, activity, process=process, name=label,
             grid=size(*grid) if grid else None, block=size(*block) if block else None,
         )  # fmt: skip
         dispatches.append(_dispatch(row, row["id"], {}))

@@ -175,7 +175,9 @@ def test_a_kernel_that_ends_before_it_starts_has_no_time_in_a_timeline(files) ->
         (COUNTER_COLUMNS, "no kernels"),
         (counters((1, "FETCH_SIZE", 1)).replace("Counter_Value", "Value"), "trace.csv:2: .*'counter_value' is missing"),
         (TRACE.replace("Grid_Size_X", "Grid"), "trace.csv:2: .*'grid_size_x' is missing"),
-        (counters((1, "FETCH_SIZE", float("nan"))), "trace.csv:2: nan is not a finite number"),
+        (counters((1, "FETCH_SIZE", -5)), "trace.csv:2: -5.000000 is not a count"),
+        (TRACE.replace("copy<float>(float*, float const*)", " "), "trace.csv:3: the kernel has no name"),
+        (counters((1, "FETCH_SIZE", float("nan"))), "trace.csv:2: nan is not a count"),
     ],
 )
 def test_damaged_files_and_files_without_kernels_are_refused(files, text: str, message: str) -> None:
@@ -183,8 +185,8 @@ def test_damaged_files_and_files_without_kernels_are_refused(files, text: str, m
         read(files(trace=text))
 
 
-def workload_folder(folder: Path, model: str = "MI300X_A1", prefix: str = "TCC_EA0") -> list[Path]:
-    """A workload folder of rocprof-compute: a copy of 1 MiB, launched twice, and a pass with the same launches."""
+def workload(model: str = "MI300X_A1", prefix: str = "TCC_EA0") -> dict[str, str]:
+    """The files of a workload folder of rocprof-compute: a copy of 1 MiB, launched twice, and a pass with both."""
     counters = {
         f"{prefix}_RDREQ_sum": 8192, f"{prefix}_RDREQ_32B_sum": 0, f"{prefix}_WRREQ_sum": 16384,
         f"{prefix}_WRREQ_64B_sum": 16384, "TCC_BUBBLE_sum": 8192, "TCP_TCC_READ_REQ_sum": 8192,
@@ -199,12 +201,15 @@ def workload_folder(folder: Path, model: str = "MI300X_A1", prefix: str = "TCC_E
     level = [f"{lead},SQ_WAVES,SQ_ACCUM_PREV_HIRES,Start_Timestamp,End_Timestamp"]
     level += [f"{n}{row},2048,77,{a},{b}" for n, (a, b) in enumerate(times)]
     system = f"workload_name,command,gpu_model,gpu_arch,cu_per_gpu,max_sclk\nrun,./copy -n 1,{model},gfx942,304,2100\n"
-    texts = {
+    return {
         "pmc_perf.csv": "\n".join(merged) + "\n", "SQ_LEVEL_WAVES.csv": "\n".join(level) + "\n", "sysinfo.csv": system,
         "roofline.csv": "device,HBMBw,HBMBwLow\n0,4000.5,3999.1\n",
         "pmc_kernel_top.csv": "Kernel_Name,Count,Sum(ns),Mean(ns),Median(ns),Pct\ncopy,2,35000,17500,17500,100\n",
     }  # fmt: skip
-    for name, text in texts.items():
+
+
+def workload_folder(folder: Path, *of: str) -> list[Path]:
+    for name, text in workload(*of).items():
         (folder / name).write_text(text)
     return sorted(folder.iterdir())
 
