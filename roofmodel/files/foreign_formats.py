@@ -43,7 +43,7 @@ def foreign_profile(head: bytes, name: str) -> str | None:
         return (
             "an XPlane profile of JAX or TensorFlow; profile with Nsight Systems instead: "
             "nsys profile --trace cuda,nvtx --cuda-graph-trace node -o run COMMAND && "
-            "nsys export --type sqlite run.nsys-rep (on AMD GPUs: rocprofv3 --kernel-trace -f csv -- COMMAND)"
+            "nsys export --type sqlite run.nsys-rep (on AMD GPUs: rocprofv3 --kernel-trace -- COMMAND)"
         )
     return None
 

@@ -36,6 +36,8 @@ from roofmodel.files.file_names import printable
 from roofmodel.profiles import rocprof_database
 from roofmodel.profiles.kernel import (
     AMD_COUNTERS,
+    NO_FLOPS,
+    NO_TRAFFIC,
     CopySize,
     Evidence,
     Flops,
@@ -138,9 +140,7 @@ def read_all(files: Iterable[tuple[BinaryIO, str]]) -> Profile:
             _join(runs, table)
     launches = [launch for run in runs or summaries for launch in run.launches.values()]
     if not launches:
-        raise ProfileError(
-            f"{', '.join(names[:3])}: no kernels; collect with rocprofv3 --kernel-trace -f csv -- COMMAND"
-        )
+        raise ProfileError(f"{', '.join(names[:3])}: no kernels; collect with rocprofv3 --kernel-trace -- COMMAND")
     starts = [launch.start for launch in (*launches, *copies) if launch.start is not None]
     origin = min(starts, default=0)
     counted = any(launch.counters for launch in launches)
@@ -285,7 +285,8 @@ def _copy(row: Mapping[str, str], file: str) -> _DispatchRow:
     device = _agent(row["source_agent_id" if direction == "DtoH" else "destination_agent_id"])
     start, end, size = (_whole(row.get(column)) for column in (*_START[:1], *_END[:1], "bytes"))
     copy = CopySize(size, direction)
-    return _DispatchRow(f"Memcpy {direction}", file, device, row.get("stream_id"), start=start, end=end, copy=copy)
+    name = rocprof_database.copy_name(direction)
+    return _DispatchRow(name, file, device, row.get("stream_id"), start=start, end=end, copy=copy)
 
 
 def _agent(text: str | None) -> str | None:
@@ -341,6 +342,8 @@ def _of_database(number: int, launch: _DispatchRow, kernel: Kernel, origin: int)
 
 def flops(counters: Mapping[str, float]) -> Flops:
     """FLOPs by pipe; None where a counter of it is missing. Those of fp32 matrix cores count as fp32."""
+    if not counters:
+        return NO_FLOPS
     vector: dict[str, float | None] = {}
     for form, names in _VECTOR.items():
         add, multiply, other, fused = (counters.get(name) for name in names)
@@ -366,6 +369,8 @@ def traffic(counters: Mapping[str, float]) -> Traffic:
 
     The counters of MI300 have the prefix TCC_EA0. Its L1 reads lines of 128 bytes, that of MI200 of 64.
     """
+    if not counters:
+        return NO_TRAFFIC
     generation = {name.split("_")[1] for name in counters if name.startswith(("TCC_EA_", "TCC_EA0_"))}
     line = {"EA": 64, "EA0": 128}.get(generation.pop()) if len(generation) == 1 else None
     requests = ("READ", "WRITE", "ATOMIC_WITH_RET", "ATOMIC_WITHOUT_RET")

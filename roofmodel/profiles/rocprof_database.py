@@ -93,9 +93,12 @@ def _read(file: BinaryIO, name: str) -> tuple[Timeline, list[_Dispatch]]:
     dispatches: list[_Dispatch] = []
     devices: dict[Evidence, None] = {}
     with opened(file, name, _AGAIN, _check) as database:
-        for table in sorted(database.tables):
-            if table.startswith(_DISPATCHES):
-                devices |= _add_process(database, table.removeprefix(_DISPATCHES), work, calls, ranges, dispatches)
+        processes = sorted(table for table in database.tables if table.startswith(_DISPATCHES))
+        for number, table in enumerate(processes):
+            own: list[_Dispatch] = []
+            devices |= _add_process(database, table.removeprefix(_DISPATCHES), work, calls, ranges, own)
+            # each process numbers its dispatches from 1
+            dispatches += [each._replace(number=f"{number}/{each.number}") for each in own] if number else own
         if "rocpd_op" in database.tables:
             _add_rpd(database, work, calls, ranges, dispatches)
         if not len(work):
@@ -121,7 +124,7 @@ def _add_process(
         return database.rows(f"rocpd_{table}{guid}", columns)
 
     strings = {row["id"]: str(row["string"]) for row in rows("string", "id", "string")}
-    events = {row["id"]: row for row in rows("event", "id", "category_id", "stack_id")}
+    events = {row["id"]: row for row in rows("event", "id", "category_id", "stack_id", "extdata")}
     processes = {row["id"]: row["pid"] for row in rows("info_process", "id", "pid")}
     agents = {row["id"]: row for row in rows("info_agent", "id", "type", "name", "product_name", "extdata")}
     symbols = {
@@ -168,7 +171,7 @@ def _add_process(
             direction = "PtoP"
         add_activity(
             work, COPY, activity(row, ends[0] if ends else None), process=row["process"],
-            name=f"Memcpy {direction}", bytes=row["size"], direction=direction,
+            name=copy_name(direction), bytes=row["size"], direction=direction,
             memory="device" if len(ends) == 2 else None,
         )  # fmt: skip
     for row in placed("region", "name_id"):
@@ -176,6 +179,8 @@ def _add_process(
         category = categories.get(event["category_id"], "") if event else ""
         place = {"start": row["start"], "end": row["end"], "process": row["process"], "thread": row["tid"]}
         if category.startswith("MARKER"):
+            if label.startswith("roctx"):  # the function; its message is apart
+                label = str(_parsed(event and event["extdata"]).get("message") or label)
             ranges.add(name=label, **place)
         elif category.startswith(("HIP", "HSA")):
             calls.add(name=label, correlation=event and event["stack_id"], **place)
@@ -208,20 +213,27 @@ def copy_direction(name: str) -> str | None:
     return next((short for long, short in _DIRECTIONS.items() if long in plain), None)
 
 
+def copy_name(direction: str | None) -> str:
+    """How a timeline names a copy: `Memcpy HtoD`."""
+    return f"Memcpy {direction or 'of unknown direction'}"
+
+
+def _parsed(text: Any) -> Mapping[str, Any]:
+    """The JSON object in a text; empty for anything else."""
+    try:
+        value = json.loads(text or "{}")
+    except (ValueError, TypeError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
 def _workgroups(threads: list[Any], block: list[Any]) -> list[int | None]:
     """The grid in workgroups: AMD's tools state it in work items."""
     return [-(-items // each) if items and each else None for items, each in zip(threads, block, strict=True)]
 
 
 def _evidence(agent: Any) -> Evidence:
-    try:
-        attributes = json.loads(agent["extdata"] or "{}")
-    except (ValueError, RecursionError):
-        attributes = {}
-    units, clock = (
-        attributes.get(key) if isinstance(attributes, Mapping) else None
-        for key in ("cu_count", "max_engine_clk_fcompute")
-    )
+    units, clock = (_parsed(agent["extdata"]).get(key) for key in ("cu_count", "max_engine_clk_fcompute"))
     return Evidence(
         name=agent["product_name"] or agent["name"],
         multiprocessors=units if isinstance(units, int) and units > 0 else None,
@@ -258,7 +270,7 @@ def _add_rpd(
         if "copy" in kind.lower():
             direction, moved = copy_direction(kind), sizes.get(call, op_sizes.get(row["id"]))
             moved = moved if isinstance(moved, int) else None  # an empty text for more than 2 GiB
-            cells = {"name": f"Memcpy {direction}", "bytes": moved, "direction": direction}
+            cells = {"name": copy_name(direction), "bytes": moved, "direction": direction}
             add_activity(work, COPY, activity, process=process, **cells)
             continue
         if "fill" in kind.lower():

@@ -47,24 +47,25 @@ def database(path: Path, tables: dict[str, str], suffix: str, rows: dict[str, li
             for row in rows.get(table, []):
                 marks = ", ".join("?" * len(row))
                 connection.execute(f'INSERT INTO "rocpd_{table}{suffix}" VALUES ({marks})', row)
-        connection.execute(f'CREATE VIEW kernels AS SELECT * FROM "rocpd_string{suffix}"')
+        connection.execute(f'CREATE VIEW IF NOT EXISTS kernels AS SELECT * FROM "rocpd_string{suffix}"')
     connection.close()
     return path
 
 
-def rocpd(path: Path, counters: dict[str, list[float]] | None = None) -> Path:
+def rocpd(path: Path, counters: dict[str, list[float]] | None = None, guid: str = GUID) -> Path:
     """A copy to the GPU and a GEMM within the range `step`. `counters`: values of each instance, of the GEMM."""
     strings = enumerate(
         ["KERNEL_DISPATCH", "MEMORY_COPY", "HIP_RUNTIME_API_EXT", "MARKER_CORE_RANGE_API", "MEMORY_COPY_HOST_TO_DEVICE",
-         "hipLaunchKernel", "hipMemcpyAsync", "step"], 1)  # fmt: skip
+         "hipLaunchKernel", "hipMemcpyAsync", "step", "roctxThreadRangeA"], 1)  # fmt: skip
     names = [*(counters or {})]
-    return database(path, ROCPD, GUID, {
+    return database(path, ROCPD, guid, {
         "string": [*strings], "info_process": [(70, 70)],
         "info_agent": [(0, "CPU", "EPYC", "EPYC", "{}"), (2, "GPU", "gfx942", "AMD Instinct MI300X", GPU)],
         "info_kernel_symbol": [(33, "_Z4gemmv.kd", "gemm()", 128)],
-        "event": [(1, 4, 5, "{}"), (2, 3, 6, "{}"), (3, 3, 7, "{}"), (4, 2, 6, "{}"), (5, 1, 7, "{}")],
+        "event": [(1, 4, 5, "{}"), (2, 3, 6, "{}"), (3, 3, 7, "{}"), (4, 2, 6, "{}"), (5, 1, 7, "{}"),
+                  (6, 4, 8, '{"message": "gemm"}')],
         "region": [(1, 70, 71, 1_000_000, 1_090_000, 8, 1), (2, 70, 71, 1_010_000, 1_020_000, 7, 2),
-                   (3, 70, 71, 1_030_000, 1_040_000, 6, 3)],
+                   (3, 70, 71, 1_030_000, 1_040_000, 6, 3), (4, 70, 71, 1_025_000, 1_045_000, 9, 6)],
         "memory_copy": [(1, 70, 71, 1_100_000, 1_110_000, 5, 2, 0, 4096, None, 0, 4)],
         "kernel_dispatch": [(1, 70, 71, 2, 33, 1, 1, 0, 1_200_000, 1_300_000, 256, 1, 1, 512, 2, 1, 5)],
         "info_pmc": [*enumerate(names)],
@@ -117,7 +118,7 @@ def test_a_kernel_of_rocpd_has_its_launch_range_sizes_and_device(tmp_path: Path)
     (gemm,) = profile.kernels
     assert (gemm.name, gemm.process, gemm.device, gemm.registers) == ("gemm()", "70", "2", 128)
     assert gemm.seconds == pytest.approx(100e-6)
-    assert gemm.nvtx == ("step",)
+    assert gemm.nvtx == ("step", "gemm")  # one by its name, one by its message
     assert gemm.start is not None
     assert gemm.launch == pytest.approx(gemm.start - 170e-6)  # of hipLaunchKernel: 1030 us, and the kernel: 1200 us
     assert (gemm.grid, gemm.block) == ((2, 2, 1), (256, 1, 1))  # 512 x 2 work items
@@ -157,6 +158,13 @@ def test_counters_of_rocpd_are_summed_over_instances_and_joined_over_passes(tmp_
     assert counted.bytes.dram == 16 * 1024
     document = roofmodel.plot(*files).to_dict()
     assert document["hardware"] == "mi300x"
+
+
+def test_a_database_of_two_processes_has_the_kernels_of_both(tmp_path: Path) -> None:
+    """Each process has tables with its GUID, and numbers its dispatches from 1."""
+    rocpd(tmp_path / "merged.db")
+    rocpd(tmp_path / "merged.db", {"FETCH_SIZE": [10.0], "WRITE_SIZE": [6.0]}, guid="_0001")
+    assert sorted(kernel.bytes.dram or 0 for kernel in read([tmp_path / "merged.db"]).kernels) == [0, 16 * 1024]
 
 
 def test_idle_time_is_not_judged_while_kernels_are_counted_one_by_one(tmp_path: Path) -> None:

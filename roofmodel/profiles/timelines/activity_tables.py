@@ -49,7 +49,7 @@ def read_nsys_stats(file: BinaryIO, name: str) -> Timeline:
 def read_rocprof(files: Iterable[tuple[BinaryIO, str]]) -> Timeline:
     """The kernels and copies of a run of rocprofv3 or of the older rocprof. Raises ProfileError for a summary."""
     profile = rocprof.read_all(files)
-    return _timeline(profile, profile.files[0], "collect with `rocprofv3 --kernel-trace -f csv`")
+    return _timeline(profile, profile.files[0], "collect with `rocprofv3 --kernel-trace`")
 
 
 def _timeline(profile: Profile, name: str, how_to_collect: str) -> Timeline:
