@@ -51,6 +51,7 @@ A100_40 = Evidence(
         (Evidence("NVIDIA GeForce RTX 3090", "8.6", 82, 6291456, 936.096e9, clock=1.695e9), "rtx3090"),
         (Evidence("NVIDIA GeForce RTX 5070", "12.0", 48), "rtx5070"),
         (Evidence("AMD Instinct MI300X", "9.4", 304, dram_bytes=206141652992), "mi300x"),
+        (Evidence("AMD Instinct MI325X", None, 304), "mi325x"),
         # no name; the attributes match exactly one device
         (Evidence(None, "9.0", 114), "h100-pcie"),
         (Evidence(None, "9.0", 132, dram_bytes=150122070016), "h200"),
@@ -78,7 +79,7 @@ def test_a_compute_capability_alone_gives_the_generations_alias_marked_assumed(c
         Evidence(compute_capability="12.0"),
         Evidence("NVIDIA GeForce RTX 5080", "12.0", 84),
         Evidence("NVIDIA RTX A4500", "8.6", 56),
-        Evidence("AMD Instinct MI325X", None, 304),
+        Evidence("AMD Instinct MI300A", None, 228),
         Evidence("NVIDIA GeForce RTX 4090 Laptop GPU", "8.9", 76),  # another chip with the same model number
         Evidence("NVIDIA A10G", "8.6", 80),
         Evidence("NVIDIA GH200 144G HBM3e", "9.0", 132),  # other memory than the packaged GH200
