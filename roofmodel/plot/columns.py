@@ -11,7 +11,7 @@ from roofmodel.profiles.kernel import Flops, Kernel, Traffic
 from roofmodel.report.columns import shorten
 from roofmodel.report.table import BYTES, COUNT, NAME, PERCENT, RATE, SECONDS, TIMES, Cell, Column, Table, joined
 from roofmodel.roofline.judged_kernels import reasons_by_launch
-from roofmodel.roofline.kernel_names import short_name
+from roofmodel.roofline.kernel_names import KERNEL_NAME, short_name
 from roofmodel.roofline.points import KernelGroup, Point, Reason, flops_by_pipe, incomplete
 
 MAX_NAME = 40  # characters of a name in the table of changes
@@ -24,16 +24,12 @@ def _lower_bound(figure: str, incomplete: bool) -> str:
 
 
 class KernelRow(NamedTuple):
-    """A launch with the name of its file, its device and the reasons for its time; in the terminal its short name.
-
-    The terminal also shows sums of launches.
-    """
+    """A launch, in the terminal also a sum of launches, with the name of its file, its device, and its reasons."""
 
     kernel: Kernel | KernelGroup
     file: str = ""
     device: Device | None = None
     reasons: Sequence[Reason] = ()
-    short: str = ""
 
 
 REASONS_COLUMN = Column(
@@ -41,7 +37,7 @@ REASONS_COLUMN = Column(
     value=lambda row: [reason._asdict() for reason in row.reasons],
     flat=lambda reasons: "; ".join(f"{each['reason']}: {each['evidence']}" for each in reasons) or None,
     meaning="the reasons for its time, the costliest first: `reason`, `seconds` (an estimate of what its removal "
-    "saves) and `evidence`",
+    "saves; 0: unknown) and `evidence`",
 )
 
 
@@ -59,7 +55,7 @@ KERNELS = Table(
         Column("process", value="kernel.process", meaning="its process, GPU and CUDA stream"),
         Column("device", value="kernel.device", meaning="its process, GPU and CUDA stream"),
         Column("stream", value="kernel.stream", meaning="its process, GPU and CUDA stream"),
-        Column("name", "kernel", NAME, "kernel.name", text=lambda row: row.short, meaning="the kernel"),
+        Column("name", "kernel", KERNEL_NAME, "kernel.name", meaning="the kernel"),
         Column(
             "grid", value=lambda row: row.kernel.grid and list(row.kernel.grid), flat=joined("x"),
             meaning="thread blocks by dimension, and threads of a block",
@@ -165,12 +161,11 @@ def kernel_table(devices: int) -> Table:
 
 
 class PointRow(NamedTuple):
-    """A point with its device, its letter in the chart, and its short name."""
+    """A point with its device and its letter in the chart."""
 
     point: Point
     hardware: str = ""
     letter: Cell = ""
-    short: str = ""
 
 
 def _achieved(row: PointRow) -> str | None:
@@ -226,7 +221,7 @@ def points_table(item: str = "kernel", share: str = "share") -> Table:
             *(Column(field, value=f"point.{field}", meaning=meaning) for field, meaning in _POINT.items()),
             REASONS_COLUMN._replace(value=lambda row: [reason._asdict() for reason in row.point.reasons]),
             Column(None, "", text=lambda row: row.letter),
-            Column(None, item, NAME, "short"),
+            Column(None, item, KERNEL_NAME if item == "kernel" else NAME, "point.name"),
             Column(None, "×", TIMES, "point.invocations", priority=3),
             Column(None, "level", value="point.level", priority=9),
             Column(None, "FLOP/B", COUNT, text=_intensity, unknown="–", priority=7),

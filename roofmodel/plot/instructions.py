@@ -14,9 +14,9 @@ from roofmodel.numbers import units
 from roofmodel.plot.place import Roofline, RooflinePlot
 from roofmodel.report import canvas, labels, marks
 from roofmodel.report.columns import omitted_rows
-from roofmodel.report.table import COUNT, NAME, PERCENT, SECONDS, Column, Table
+from roofmodel.report.table import COUNT, PERCENT, SECONDS, Column, Table
 from roofmodel.roofline.instructions import WALLS, InstructionPoint, peak, transactions_per_second
-from roofmodel.roofline.kernel_names import legend_names, short_name
+from roofmodel.roofline.kernel_names import KERNEL_NAME, short_names
 from roofmodel.roofline.panel import MIN_SHARE
 
 Window = tuple[float, float, float, float]  # left, right, bottom and top of the axes
@@ -29,7 +29,7 @@ COLORS = {"dram": marks.BLUE, "l2": marks.ORANGE, "l1": marks.GREEN, "global": m
 INSTRUCTIONS = Table(
     "points",
     (
-        Column("name", "kernel", NAME, meaning="a group of kernels"),
+        Column("name", "kernel", KERNEL_NAME, meaning="a group of kernels"),
         Column(
             "level", "level",
             meaning="`dram`, `l2`, `l1`, or `global`: only the instructions that access global memory, at L1",
@@ -150,7 +150,7 @@ def _limits(points: list[InstructionPoint], top: float) -> Window:
 def _legend(figure: Any, axes: Any, points: list[InstructionPoint], window: Window) -> None:
     """Letters of the longest kernels at their points, their names at the right, and the marks of the levels."""
     names = list(dict.fromkeys(point.name for point in points))[:LISTED]
-    short = legend_names({name: short_name(name) for name in names}, 44)
+    short = dict(zip(names, short_names(names, 44), strict=True))
     letters = {name: chr(ord("A") + place) for place, name in enumerate(names)}
     places = [(letters[point.name], _mark(point, window)) for point in points if point.name in letters]
     labels.place(axes, places, figure.dpi)

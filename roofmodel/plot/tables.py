@@ -20,7 +20,6 @@ from roofmodel.plot.why import why_section
 from roofmodel.profiles.kernel import Kernel
 from roofmodel.report.columns import omitted_rows
 from roofmodel.roofline.judged_kernels import not_judged, reasons_by_group
-from roofmodel.roofline.kernel_names import TABLE_WIDTH, legend_names, names_of_points, short_name
 from roofmodel.roofline.panel import DEVICE_SOURCES, Panel, category_style
 from roofmodel.roofline.points import KernelGroup, Point, group
 
@@ -48,15 +47,12 @@ def _kernels(run: DeviceProfile) -> Iterator[RenderableType]:
     if summed := len(profile.kernels) > MAX_ROWS:
         rows = group(sums, "name")
     longest = rows[:MAX_ROWS]
-    names = legend_names({kernel.name: short_name(kernel.name) for kernel in longest}, TABLE_WIDTH)
-    yield KERNELS.without("hardware").terminal(
-        KernelRow(kernel, device=device, short=names[kernel.name]) for kernel in longest
-    )
+    yield KERNELS.without("hardware").terminal(KernelRow(kernel, device=device) for kernel in longest)
     if summed:
         rest, options = len(rows) - len(longest), f"{Option('format', 'csv')} and {Option('format', 'json')}"
         more = f"and {units.count(rest, 'more kernel')}; " * bool(rest)
         yield Text(f"{more}summed by name; {options} list every launch", style="dim")
-    yield from why_section(reasons_by_group(profile, device), not_judged(profile, device), names)
+    yield from why_section(reasons_by_group(profile, device), not_judged(profile, device))
 
 
 def changes_table(before: MeasuredKernels, after: MeasuredKernels, changes: Sequence[KernelChange]) -> Group:
@@ -93,7 +89,7 @@ def device_table(panel: Panel, letters: Mapping[str, str]) -> Group:
             *_points(panel, predicted, letters, "operator", "of phase"),
         ]
     reasons_by_name = {point.name: list(point.reasons) for point in measured}
-    blocks += why_section(reasons_by_name, panel.not_judged, names_of_points(measured[:MAX_ROWS]))
+    blocks += why_section(reasons_by_name, panel.not_judged)
     return Group(*blocks, Text(), chart.PointsChart(panel, letters))
 
 
@@ -102,16 +98,11 @@ def _points(
 ) -> Iterator[RenderableType]:
     """A table of the first MAX_ROWS points, and the number of the others."""
     listed = points[:MAX_ROWS]
-    names = names_of_points(listed)
     columns = points_columns(title, share)
     if all(point.flops_per_second is not None for point in listed):  # FLOP/B and FLOP/s imply the bandwidth
         columns = columns.without("B/s")
     yield columns.terminal(
-        PointRow(
-            point,
-            letter=(chart.letter_of(point, letters), f"bold {category_style(point.category).color}"),
-            short=names[point.name],
-        )
+        PointRow(point, letter=(chart.letter_of(point, letters), f"bold {category_style(point.category).color}"))
         for point in listed
     )
     yield from omitted_rows(len(points) - len(listed), "csv", "json")

@@ -9,13 +9,15 @@ from rich.text import Text
 
 from roofmodel.numbers import units
 from roofmodel.report.table import SECONDS, TEXT, Column, Table
-from roofmodel.roofline.kernel_names import short_name
+from roofmodel.roofline.kernel_names import short_names
+from roofmodel.roofline.launch_terms import LIMIT
 from roofmodel.roofline.points import Reason
 from roofmodel.roofline.reasons import NOTHING, REASONS, TITLES
 
 SHOWN = 8  # kernels in the section
+NAME_WIDTH = 60  # characters
 SECOND = 0.5  # of the cost of the first reason: a second one is shown
-WITH_COUNTERS = [rule.title for rule in REASONS if rule.needs]
+WITH_COUNTERS = {rule.title for rule in REASONS if any(not need.startswith(LIMIT) for need in rule.needs)}
 
 WHY = Table(
     "why",
@@ -36,21 +38,17 @@ def reason_sentence(reasons: Sequence[Reason]) -> str:
     return f"{TITLES[first.reason]} ({first.evidence}){''.join(also)}"
 
 
-def why_section(
-    judged: Mapping[str, Sequence[Reason]], missing: Sequence[str], names: Mapping[str, str]
-) -> Iterator[RenderableType]:
-    """The longest kernels with their first reasons, by cost, and the reasons that the files' counters cannot tell.
-
-    `names` maps the names of kernels to those of the table above.
-    """
-    rows = [(name, listed) for name, listed in judged.items() if listed][:SHOWN]
+def why_section(judged: Mapping[str, Sequence[Reason]], missing: Sequence[str]) -> Iterator[RenderableType]:
+    """The longest kernels with their first reasons, by cost, and the reasons that the files' counters cannot tell."""
+    longest = [name for name, listed in judged.items() if listed][:SHOWN]
+    rows = [(short, judged[name]) for name, short in zip(longest, short_names(longest, NAME_WIDTH), strict=True)]
     rows.sort(key=lambda row: -row[1][0].seconds)
     if not rows:
         return
     yield Text()
     yield Text("Why (saves: an estimate of the time that removing the reason saves)", style="bold")
-    yield WHY.terminal((names.get(name) or short_name(name), listed) for name, listed in rows)
-    if len(missing) == len(WITH_COUNTERS):
+    yield WHY.terminal(rows)
+    if set(missing) >= WITH_COUNTERS:
         yield Text("more reasons need the counters of Nsight Compute: ncu --set full", style="dim")
     elif missing:
         lacking = (

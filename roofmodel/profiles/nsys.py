@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 _KERNELS, _CALLS, _NVTX = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"
 _NAMES = ("demangledName", "shortName", "mangledName")
+SHARED = ("staticSharedMemory", "dynamicSharedMemory")
 _SIZES = ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ")
 _TIMES = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid")
 _THREAD_BITS = 24  # globalTid = hardware (8 bits), virtual machine (8), process (24), thread (24)
@@ -54,6 +55,7 @@ _GPU_COLUMNS = (
     *("id", "cuDevice", "name", "l2CacheSize", "totalMemory", "memoryBandwidth", "clockRate", "smCount"),
     *("computeMajor", "computeMinor"),
 )
+PEERS = ("srcDeviceId", "dstDeviceId")  # of copies between GPUs
 # CUPTI's copyKind and memory kinds (ENUM_CUDA_MEMCPY_OPER, ENUM_CUDA_MEM_KIND of an export).
 DIRECTIONS = {
     1: "HtoD", 2: "DtoH", 3: "HtoD", 4: "DtoH", 5: "DtoD", 6: "DtoD", 7: "DtoD", 8: "DtoD", 9: "HtoH", 10: "PtoP",
@@ -145,23 +147,28 @@ def add_activity(work: TableBuilder, kind: str, row: Row, **cells: Any) -> None:
 
 def copy_cells(row: Row, direction: str, memories: Mapping[int, str]) -> dict[str, Any]:
     """The cells of a copy. Its memory is that of the host, and device if both sides are on a GPU."""
+    source, destination = row["srcDeviceId"], row["dstDeviceId"]
+    if direction == "DtoD" and None not in (source, destination) and source != destination:
+        direction = "PtoP"
     kinds = {memories.get(row["srcKind"]), memories.get(row["dstKind"])}
     memory = next((kind for kind in ("pageable", "pinned", "managed", "device") if kind in kinds), None)
-    return {"name": f"[CUDA memcpy {direction}]", "bytes": row["bytes"], "direction": direction, "memory": memory}
+    cells = {"name": f"[CUDA memcpy {direction}]", "bytes": row["bytes"], "direction": direction, "memory": memory}
+    return cells | {"source": source, "destination": destination} if direction == "PtoP" else cells
 
 
 _NAMELESS = "unnamed kernel"
 
 
 def _activities(database: Database, strings: dict[Any, str]) -> Iterator[tuple[str, Row, dict[str, Any]]]:
-    for row in database.rows(_KERNELS, (*_TIMES, "registersPerThread", *_NAMES, *_SIZES)):
+    for row in database.rows(_KERNELS, (*_TIMES, "registersPerThread", *SHARED, *_NAMES, *_SIZES)):
         sizes = [row[column] for column in _SIZES]
         yield KERNEL, row, {
             "name": next((strings[row[column]] for column in _NAMES if row[column] in strings), _NAMELESS),
             "registers": None if row["registersPerThread"] is None else int(row["registersPerThread"]),
-            "grid": size(*sizes[:3]), "block": size(*sizes[3:]),
+            "shared_bytes": shared_bytes(row), "grid": size(*sizes[:3]), "block": size(*sizes[3:]),
         }  # fmt: skip
-    for row in database.rows("CUPTI_ACTIVITY_KIND_MEMCPY", (*_TIMES, "bytes", "copyKind", "srcKind", "dstKind")):
+    columns = (*_TIMES, "bytes", "copyKind", "srcKind", "dstKind", *PEERS)
+    for row in database.rows("CUPTI_ACTIVITY_KIND_MEMCPY", columns):
         yield COPY, row, copy_cells(row, DIRECTIONS.get(row["copyKind"], "DtoD"), _MEMORY)
     for row in database.rows("CUPTI_ACTIVITY_KIND_MEMSET", (*_TIMES, "bytes", "memKind")):
         yield MEMSET, row, {"name": "[CUDA memset]", "bytes": row["bytes"], "memory": _MEMORY.get(row["memKind"])}
@@ -170,6 +177,12 @@ def _activities(database: Database, strings: dict[Any, str]) -> Iterator[tuple[s
 def size(x: Any, y: Any, z: Any) -> str | None:
     """A grid or block as text, such as `64,2,1`; None if a part is missing."""
     return None if x is None or y is None or z is None else f"{int(x)},{int(y)},{int(z)}"
+
+
+def shared_bytes(row: Row) -> int | None:
+    """The shared memory of a block; None if a part is missing."""
+    parts = [row[column] for column in SHARED]
+    return None if None in parts else sum(map(int, parts))
 
 
 def _place(row: Row) -> dict[str, Any]:

@@ -302,7 +302,8 @@ def _work_columns(
         "bytes": fields.integers(args, "bytes"),
     }
     if kind == "copy":
-        return columns | {"direction": [*map(copy_direction, names)], "memory": [*map(_memory, names)]}
+        columns |= {"direction": [*map(copy_direction, names)], "memory": [*map(_memory, names)]}
+        return _with_peers(columns, args) if any("toDevice" in each for each in args) else columns
     if kind == "memset":
         return columns | {"memory": ["device" if "(Device)" in name else None for name in names]}
     columns |= {
@@ -310,6 +311,7 @@ def _work_columns(
         "grid": fields.sizes(args, "grid"),
         "block": fields.sizes(args, "block"),
         "registers": fields.integers(args, "registers per thread"),
+        "shared_bytes": fields.integers(args, "shared memory"),
         "occupancy": fields.numbers(args, "est. achieved occupancy %"),
     }
     if not any("Collective name" in each for each in args):
@@ -317,6 +319,14 @@ def _work_columns(
     collectives = [_collective_cells(each) if each.get("Collective name") else {} for each in args]
     keys = {key for each in collectives for key in each}
     return columns | {key: [each.get(key) for each in collectives] for key in keys}
+
+
+def _with_peers(columns: dict[str, Sequence[Any]], args: Sequence[Event]) -> dict[str, Sequence[Any]]:
+    """Add source and destination of copies, of which only those between GPUs state two devices."""
+    sources, destinations = (fields.labels([each.get(key) for each in args]) for key in ("fromDevice", "toDevice"))
+    every = zip(sources, destinations, columns["direction"], strict=True)
+    directions = [direction if source == destination else "PtoP" for source, destination, direction in every]
+    return columns | {"source": sources, "destination": destinations, "direction": directions}
 
 
 def _memory(name: str) -> str | None:

@@ -33,6 +33,8 @@ class Unit(NamedTuple):
 
     write: Callable[[Any], str]
     left: bool = False  # alignment
+    shorten: Callable[[Sequence[str], int], Sequence[str]] | None = None
+    """For names, which take the width that other columns leave: the names in at most so many characters."""
 
 
 def bar(fraction: float, columns: int = 16) -> str:
@@ -42,12 +44,18 @@ def bar(fraction: float, columns: int = 16) -> str:
     return f"{text:<{columns}}"
 
 
+def _shorten(names: Sequence[str], width: int) -> Sequence[str]:
+    from roofmodel.report.columns import shorten
+
+    return [shorten(name, width) for name in names]
+
+
 def _seconds(value: float) -> str:
     return f"-{units.seconds(-value)}" if value < 0 else units.seconds(value)
 
 
 TEXT = Unit(str, left=True)
-NAME = Unit(str, left=True)  # takes the width that other columns leave, and is shortened to it
+NAME = Unit(str, left=True, shorten=_shorten)
 COUNT = Unit(str)
 TIMES = Unit(lambda value: "" if value == 1 else str(value))  # only numbers other than 1 are written
 NUMBER = Unit(units.significant)
@@ -185,7 +193,7 @@ class Table(NamedTuple):
         def line(cells: Iterable[Cell | None], head: bool = False) -> str:
             texts = []
             for column, cell in zip(cells_by_column, cells, strict=True):
-                tag, scope = ("th", "col") if head else ("th", "row") if column.unit is NAME else ("td", "")
+                tag, scope = ("th", "col") if head else ("th", "row") if column.unit.shorten else ("td", "")
                 kinds = " ".join(["word"] * column.unit.left + ["wrap"] * column.wrap)
                 attributes = f' scope="{scope}"' * bool(scope) + f' class="{kinds}"' * bool(kinds)
                 texts.append(f"<{tag}{attributes}>{escape(_plain(cell or ''))}</{tag}>")
@@ -203,7 +211,7 @@ class Table(NamedTuple):
 
     def legends(self, cells: Mapping[Column, Sequence[Cell]]) -> list[str]:
         """The legends of the marks in these cells and of their columns."""
-        text = "".join(_plain(cell) for column in cells if column.unit is not NAME for cell in cells[column])
+        text = "".join(_plain(cell) for column in cells if not column.unit.shorten for cell in cells[column])
         lines = [line for mark, line in self.marks.items() if mark in text] + [column.legend for column in cells]
         return [*dict.fromkeys(filter(None, lines))]
 
@@ -239,7 +247,7 @@ class TerminalTable:
     def fitting(self, width: int) -> list[Column]:
         """The columns that fit into so many characters."""
         widths = {
-            column: MIN_NAME_WIDTH if column.unit is NAME else _width(column, cells)
+            column: MIN_NAME_WIDTH if column.unit.shorten else _width(column, cells)
             for column, cells in self.cells.items()
         }
         expendable = [column for column in widths if column.priority is not None]
@@ -266,9 +274,11 @@ class TerminalTable:
             justify: Literal["left", "right"] = "left" if column.unit.left else "right"
             overflow: Literal["fold", "ellipsis"] = "fold" if column.wrap else "ellipsis"
             table.add_column(column.title or "", justify=justify, no_wrap=not column.wrap, overflow=overflow)
-            if column.unit is NAME:
+            if column.unit.shorten:
                 others = sum(_width(other, self.cells[other]) + 1 for other in fitting_columns if other is not column)
-                columns[place] = [_fill(cell, options.max_width - others) for cell in columns[place]]
+                room = options.max_width - others
+                names = column.unit.shorten([*map(_plain, columns[place])], room)
+                columns[place] = [_fill(*each, room) for each in zip(columns[place], names, strict=True)]
         lines = [*zip(self.styles, *columns, strict=True)]
         # rich lays out one row of long cells in a tenth of the time of a row for each line
         for part in [[line] for line in lines] if any(column.wrap for column in fitting_columns) else [lines]:
@@ -291,14 +301,11 @@ def _plain(cell: Cell) -> str:
     return cell if isinstance(cell, str) else cell[0]
 
 
-def _fill(cell: Cell, width: int) -> Cell:
-    """A name, shortened or padded to this width."""
+def _fill(cell: Cell, name: str, width: int) -> Cell:
+    """The cell with this name, padded to this width."""
     from rich.cells import cell_len
 
-    from roofmodel.report.columns import shorten
-
-    text = shorten(_plain(cell), width)
-    text += " " * (width - cell_len(text))
+    text = name + " " * (width - cell_len(name))
     return text if isinstance(cell, str) else (text, cell[1])
 
 

@@ -15,10 +15,25 @@ _RETURN_TYPE = re.compile(r"^(?:\w+::)*(?:enable_if_t|\w+::type)\s+")  # without
 
 
 def base_name(name: str) -> str:
-    """A kernel's name without return type, anonymous namespaces, template arguments and parameters."""
+    """A kernel's name without return type, anonymous namespaces, template arguments and parameters.
+
+    A name that is mangled by the Itanium C++ ABI: `_ZN3sgl4copyILi4EEEvv` is `sgl::copy`.
+    """
+    name = name.removesuffix(".kd")  # AMD's kernel descriptor
+    if mangled := re.match(r"_Z(NK?)?(?=\d)", name):
+        names = [*_source_names(name, mangled.end())]
+        return "::".join(names if mangled[1] else names[:1]) or "unnamed"
     name = re.sub(r"(?:<unnamed>|\(anonymous namespace\)|\(anonymous\))::", "", name)
     name = re.sub(r"^(?:void|static)\s+", "", name)
     return _RETURN_TYPE.sub("", _without_brackets(name).strip()) or "unnamed"
+
+
+def _source_names(mangled: str, at: int) -> Iterator[str]:
+    """The names of a mangled name from this place on: each after its length, up to the template arguments."""
+    while length := re.compile(r"[1-9]\d{0,5}").match(mangled, at):
+        start, at = length.end(), length.end() + int(length[0])
+        if not (name := mangled[start:at]).startswith("_GLOBAL__N"):
+            yield name
 
 
 def _without_brackets(text: str) -> str:

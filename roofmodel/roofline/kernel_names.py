@@ -7,13 +7,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from roofmodel.report.columns import shorten
+from roofmodel.report.table import NAME
 from roofmodel.roofline.categories import WRAPPERS, base_name
 from roofmodel.roofline.naming import display_name
 from roofmodel.roofline.points import Point
 
 MAX_SEARCHED_CHARACTERS = 20_000  # of a kernel's name: some have megabytes
 MAX_WORDS = 4  # that are added to names that would be equal
-TABLE_WIDTH = 60  # characters of a name in a table
 MAX_ADDED_SHARE = 0.6  # of the width, for these words
 _ELEMENTWISE = re.compile(r"(?:\w+::)*(?:\w+_)?(elementwise|reduce)_kernel(?= |$)")
 _GENERIC_TYPE = re.compile(
@@ -25,6 +25,8 @@ _GENERIC_TYPE = re.compile(
 
 def short_name(name: str) -> str:
     """`void cutlass::Kernel2<cutlass_80_s16816gemm>(Params)` as `cutlass_80_s16816gemm`."""
+    if name.startswith(("Memcpy", "Memset")):
+        return name  # the memory is in parentheses
     base = display_name(name)
     last = base.rpartition("::")[2]
     if last.lower() in WRAPPERS:
@@ -54,7 +56,17 @@ def legend_names(names: Mapping[str, str], width: int) -> dict[str, str]:
     return {name: _with_words(short, different[name], width) for name, short in names.items()}
 
 
-def names_of_points(points: Iterable[Point], width: int = TABLE_WIDTH) -> dict[str, str]:
+def short_names(names: Sequence[str], width: int) -> list[str]:
+    """Short names of kernels, in at most `width` characters, that differ if the names do."""
+    short = legend_names({name: short_name(name) for name in names}, width)
+    return [short[name] for name in names]
+
+
+KERNEL_NAME = NAME._replace(shorten=short_names)
+"""The unit of a table's column of kernels."""
+
+
+def names_of_points(points: Iterable[Point], width: int) -> dict[str, str]:
     """The names of points as `legend_names` gives them; predicted operators keep their names."""
     return legend_names({p.name: p.name if p.predicted else short_name(p.name) for p in points}, width)
 

@@ -3,6 +3,9 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from roofmodel.numbers import units
 from roofmodel.report.table import (
     BYTES,
     BYTES_PER_SECOND,
@@ -16,14 +19,17 @@ from roofmodel.report.table import (
     Table,
     Unit,
 )
+from roofmodel.roofline.kernel_names import KERNEL_NAME
 from roofmodel.trace import intervals
 from roofmodel.trace.copies import HOST_DIRECTIONS, Copies
 from roofmodel.trace.groups import LectureShares, lecture_shares
 from roofmodel.trace.parts import PARTS, describe_causes
+from roofmodel.trace.power import joules
 from roofmodel.trace.ranks import Rank
 from roofmodel.trace.steps import StepWindow, total
 from roofmodel.trace.trace import RankReport, RunAnalysis
 
+ENERGY = Unit(lambda value: units.si(value, "J"))
 SHARE_OF_WALL = Unit(lambda share: f"{share:.1%}" if share else "")
 PARTS_LEGEND = (
     "compute, communication, copies: alone; overlap: computation during communication or copies; these and idle sum to "
@@ -118,6 +124,31 @@ COPIES = Table(
         ),
         Column("bytes_per_second", value=_field("bytes_per_second"), meaning="bytes / seconds"),
         Column("link_share", value=_link_share, meaning="this rate / the rate of the link between CPU and GPU"),
+    ),
+)  # fmt: skip
+PEERS = Table(
+    "peer_copies",
+    (
+        Column("run", "run", meaning="as in `ranks[]`"),
+        Column(
+            "source_device", "from GPU", NAME, "source",
+            meaning="the devices, as the file numbers them; null if it does not state them",
+        ),
+        Column(
+            "destination_device", "to GPU", value="destination",
+            meaning="the devices, as the file numbers them; null if it does not state them",
+        ),
+        Column("count", "×", COUNT, "number", meaning="the number of copies"),
+        Column("bytes", "bytes", BYTES, unknown="–", meaning="their bytes; null if not recorded"),
+        Column("seconds", "time", SECONDS, meaning="the sum of their durations"),
+        Column("bytes_per_second", "rate", BYTES_PER_SECOND, unknown="–", meaning="bytes / seconds"),
+        Column("link", meaning="the fastest link of the device to another one; null if unknown"),
+        Column(
+            "link_share", "of link", COUNT,
+            text=lambda row: None if row.link_share is None else f"{row.link_share:.0%} {row.link}",
+            legend="of link: rate over the rate of the fastest link in one direction",
+            meaning="this rate / the rate of that link in one direction",
+        ),
     ),
 )  # fmt: skip
 COLLECTIVES = Table(
@@ -272,6 +303,12 @@ RANKS = Table(
         Column(
             "graph_kernels", value=lambda row: int(row.rank.in_graph.sum()), meaning="kernels that CUDA graphs launched"
         ),
+        Column(
+            "power", value=lambda row: row.report.power and row.report.power._asdict(),
+            meaning="energy and power of its GPU during the wall time, from samples: `joules`, `mean_watts`, "
+            "`min_watts`, `max_watts`, `limit_watts`, `min_clock`, `max_clock` (Hz), `max_celsius`, and `throttled`, "
+            "the share of the samples in which power or temperature limits the clock; null without samples",
+        ),
         Column("graph_launches", value="rank.graph_launches", meaning="launches of these graphs"),
         Column(None, "idle time by cause", text=_idle_by_cause, wrap=True, only="html"),
     ),
@@ -297,6 +334,10 @@ def _step_share(part: str) -> Callable[[StepRow], str]:
     return lambda row: SHARE_OF_WALL.write(share(row))
 
 
+def _step_joules(row: StepRow) -> float | None:
+    return joules(row.rank, np.array([[row.step.start, row.step.end]]))
+
+
 STEPS = Table(
     "steps",
     (
@@ -316,6 +357,10 @@ STEPS = Table(
             for name, part in PARTS.items()
         ),
         Column("kernels", "kernels", COUNT, "step.kernels", priority=1, meaning="its number of kernels"),
+        Column(
+            "joules", "energy", ENERGY, _step_joules,
+            meaning="the energy of its GPU; null with fewer than two samples of power in the step",
+        ),
         Column("complete", value="step.complete", meaning="false for a step that the trace cuts"),
     ),
 )  # fmt: skip
@@ -372,7 +417,7 @@ def groups_table(key: str = "group", title: str = "group") -> Table:
     return Table(
         "groups",
         (
-            Column(None, title, NAME, "group"),
+            Column(None, title, KERNEL_NAME if title == "name" else NAME, "group"),
             Column("rank", "rank", COUNT, meaning="the rank"),
             Column(key, value="group", meaning=f"the {key} of GPU work"),
             Column("kernels", "×", COUNT, priority=5, meaning="the number of launches"),

@@ -12,7 +12,7 @@ from roofmodel.report import encoding
 from roofmodel.report.table import Table
 from roofmodel.trace import perfetto
 from roofmodel.trace.achieved import RunRoofline
-from roofmodel.trace.columns import ACHIEVED, RANKS, STEPS, groups_table, rank_rows, step_rows
+from roofmodel.trace.columns import ACHIEVED, PEERS, RANKS, STEPS, groups_table, rank_rows, step_rows
 from roofmodel.trace.several_runs import comparison_tables as comparison
 from roofmodel.trace.several_runs import run_tables
 from roofmodel.trace.trace import RunAnalysis
@@ -31,6 +31,7 @@ def document(trace: RunAnalysis) -> dict[str, Any]:
         "hardware": identified and identified.device.id,
         "hardware_from": identified and identified.source,
         "ranks": RANKS.records(rank_rows(trace)),
+        "peer_copies": PEERS.records(trace.peers),
         "by": trace.by,
         "groups": groups_table().records(trace.groups),
         "top": [{"device": devices[row.rank]} | names.record(row) for row in trace.top],

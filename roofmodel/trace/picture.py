@@ -1,4 +1,7 @@
-"""Where the time goes: the parts of the wall time as stacked bars, one per step or rank, and GPU work by `--by`."""
+"""Where the time goes: the parts of the wall time as stacked bars, one per step or rank, and GPU work by `--by`.
+
+Runs with copies between GPUs also have a heatmap of them.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from roofmodel.numbers import units
 from roofmodel.report import canvas, marks
 from roofmodel.trace import intervals
 from roofmodel.trace.parts import CAUSE_TEXTS, COMPUTATION_FIRST, PARTS
+from roofmodel.trace.peers import PeerMatrix, matrices
 from roofmodel.trace.several_runs.run_tables import groups_by_run, longest_of_each
 from roofmodel.trace.steps import StepWindow, total
 from roofmodel.trace.trace import RankReport, RunAnalysis
@@ -26,6 +30,8 @@ NAME_LENGTH = 34  # characters of a group's name
 LINE_LENGTH = 165  # characters of a finding
 KEY_COLUMNS = 3
 HEIGHT = 1.45  # of the figure, relative to other pictures
+MAX_MATRICES = 3  # of runs, with the copies between their GPUs
+MATRIX_ROW, MATRIX_HEIGHTS = 0.05, (0.14, 0.42)  # of the figure without matrices: a GPU; the least and the most
 # Pale, so that idle time differs from work in color; the hatches distinguish its causes in gray print.
 IDLE_STYLES = {
     "input": ("#F6C6B4", "//"), "synchronization": ("#E6D3EA", "\\\\"), "launch": ("#CFE2F3", ".."),
@@ -56,21 +62,31 @@ def draw(trace: RunAnalysis, path: Path, form: str) -> None:
     if len(bars) > MAX_BARS:
         foot += f" The first {MAX_BARS} of {len(bars)} bars."
         bars = bars[:MAX_BARS]
-    with canvas.picture(path, form, heading, about, foot, HEIGHT) as (figure, axes):
+    peers = matrices(trace.peers)[:MAX_MATRICES]
+    least, most = MATRIX_HEIGHTS
+    matrix_height = min(max([least, *(MATRIX_ROW * len(each.devices) for each in peers)]), most) if peers else 0.0
+    taller = 1 + matrix_height + 0.09 * bool(peers)
+    with canvas.picture(path, form, heading, about, foot, HEIGHT * taller) as (figure, axes):
         lines = [
             line
             for number, finding in enumerate(trace.findings[:3], 1)
             for line in textwrap.wrap(f"{number}. {finding.text}", LINE_LENGTH)
         ]
-        below = 0.021 * len(lines)
-        lower, groups_height = 0.08 + below, 0.23
+        line_height = 0.021 / taller
+        below = line_height * len(lines)
+        above_lines, groups_height, gap = 0.08 / taller + below, 0.23 / taller, 0.1 / taller
+        for place, matrix in enumerate(peers):
+            width = 0.67 / len(peers)
+            where = (0.3 + place * width, above_lines, width - 0.07 * (len(peers) > 1), matrix_height / taller)
+            _draw_matrix(figure.add_axes(where), matrix, max(each.bytes or 0 for each in trace.peers))
+        lower = above_lines + (taller - 1) / taller
         key_lines = _draw_parts(axes, bars)
-        bottom, top = lower + groups_height + 0.1, 0.915 - 0.021 * key_lines
+        bottom, top = lower + groups_height + gap, 1 - 0.085 / taller - line_height * key_lines
         axes.set_position((0.2, bottom, 0.77, top - bottom))
         below_parts = figure.add_axes((0.3, lower, 0.67, groups_height))
         (_draw_groups_of_runs if len(trace.runs) > 1 else _draw_groups)(below_parts, trace)
         for place, line in enumerate(lines):
-            figure.text(0.02, 0.014 + below - 0.021 * place, line, fontsize=8)
+            figure.text(0.02, 0.014 / taller + below - line_height * place, line, fontsize=8)
 
 
 def _draw_parts(axes: Axes, bars: Sequence[_PartBar]) -> int:
@@ -152,6 +168,34 @@ def _draw_groups_of_runs(axes: Axes, trace: RunAnalysis) -> None:
     handles = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
     axes.legend(handles.values(), handles.keys(), loc="lower right", fontsize=8)
     _style(axes)
+
+
+def _draw_matrix(axes: Axes, matrix: PeerMatrix, most_bytes: int) -> None:
+    """Bytes (the shade) and rates from each GPU (row) to each other one (column)."""
+    import numpy as np
+
+    places = {device: place for place, device in enumerate(matrix.devices)}
+    count = len(places)
+    sizes = np.full((count, count), np.nan)
+    box = axes.get_window_extent()
+    width, height = (72 / axes.figure.dpi * length / count for length in (box.width, box.height))  # of a cell, points
+    for (source, destination), copies in matrix.copies.items():
+        sizes[places[source], places[destination]] = copies.bytes or 0
+        values = ((copies.bytes, "B"), (copies.bytes_per_second, "B/s"))
+        axes.text(
+            places[destination], places[source],
+            "\n".join("–" if value is None else units.si(value, unit) for value, unit in values),
+            ha="center", va="center", fontsize=min(8.0, height / 2.8, width / 5.5), color="0.05",
+        )  # fmt: skip
+    # the darkest shade is light enough for dark text
+    axes.imshow(sizes, cmap="Blues", vmin=0, vmax=1.8 * most_bytes or 1, aspect="auto")
+    axes.set_title(matrix.title, fontsize=10, loc="left", pad=6)
+    axes.set_xticks(range(count), [cut(f"to {device}", NAME_LENGTH // 2) for device in matrix.devices])
+    axes.set_yticks(range(count), [cut(f"from {device}", NAME_LENGTH // 2) for device in matrix.devices])
+    axes.set_xticks([place + 0.5 for place in range(count - 1)], minor=True)
+    axes.set_yticks([place + 0.5 for place in range(count - 1)], minor=True)
+    axes.grid(True, which="minor", color="0.8", lw=0.6)
+    axes.tick_params(length=0, labelsize=8, which="both")
 
 
 def _style(axes: Axes) -> None:

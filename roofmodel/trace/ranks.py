@@ -244,7 +244,7 @@ def _split(timeline: Timeline) -> Iterator[tuple[Timeline, str | None, str | Non
     rows_of = {
         (_text(keys.iat[rows[0], 0]), _text(keys.iat[rows[0], 1])): rows for rows in rows_by_value(places).values()
     }
-    for process, device in sorted(rows_of, key=_natural):
+    for process, device in sorted(rows_of, key=lambda place: natural(*reversed(place))):
         part = work.take(rows_of[process, device]).reset_index(drop=True)
         part["name"] = part["name"].cat.remove_unused_categories()
         yield timeline, process, device, part
@@ -254,7 +254,6 @@ def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _natural(key: tuple[str | None, str | None]) -> tuple[tuple[int, int | str], ...]:
-    """Sort key by device, then process; numbers in numeric order."""
-    process, device = key
-    return tuple((0, int(each)) if each and each.isdecimal() else (1, each or "") for each in (device, process))
+def natural(*names: str | None) -> tuple[tuple[int, int | str], ...]:
+    """Sort key of names such as a device and a process: numbers first, in numeric order."""
+    return tuple((0, int(each)) if each and each.isdecimal() else (1, each or "") for each in names)

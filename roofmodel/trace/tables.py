@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from roofmodel.numbers import units
 from roofmodel.report.columns import omitted_rows
-from roofmodel.report.table import Table
+from roofmodel.report.table import TEXT, Column, Table, Unit
 from roofmodel.roofline.counted_kernels import AUXILIARY
 from roofmodel.trace.columns import COLLECTIVES, COPIES, RANKS, STEPS, RankRow, StepRow, groups_table, rank_rows
 from roofmodel.trace.communication import CollectiveCalls
@@ -17,6 +17,7 @@ from roofmodel.trace.copies import Copies
 from roofmodel.trace.findings import Finding
 from roofmodel.trace.groups import lecture_shares
 from roofmodel.trace.parts import describe_causes, largest_part
+from roofmodel.trace.peers import PeerMatrix, matrices
 from roofmodel.trace.ranks import Run
 from roofmodel.trace.several_runs import comparison_tables as comparison
 from roofmodel.trace.several_runs import run_tables
@@ -33,7 +34,7 @@ NO_SHAPES = (
 
 def table(trace: RunAnalysis) -> RenderableType:
     """Everything, the findings first."""
-    return Group(*_blocks(trace))
+    return Group(*_blocks(trace), *_peers(trace))
 
 
 def _blocks(trace: RunAnalysis) -> Iterator[RenderableType]:
@@ -48,6 +49,7 @@ def _blocks(trace: RunAnalysis) -> Iterator[RenderableType]:
         yield from comparison.blocks(trace, trace.comparison)
         yield from _findings([each for each in trace.findings if each.kind != "different_work"])
         yield RANKS.terminal(rank_rows(trace))
+        yield from _power(trace.ranks)
         yield from _idle(trace.ranks)
         return
     if len(trace.runs) > 1:
@@ -57,6 +59,7 @@ def _blocks(trace: RunAnalysis) -> Iterator[RenderableType]:
         yield from _findings([each for each in trace.findings if each.kind != "different_work"])
         if len(trace.ranks) > len(trace.runs):
             yield RANKS.terminal(rank_rows(trace))
+        yield from _power(trace.ranks)
         yield from _idle_of_runs(trace)
         return
     yield from _findings(trace.findings)
@@ -69,6 +72,7 @@ def _blocks(trace: RunAnalysis) -> Iterator[RenderableType]:
     yield Text()
     yield RANKS.terminal(rank_rows(trace))
     yield from _graphs(trace.ranks)
+    yield from _power(trace.ranks)
     yield from _idle(trace.ranks)
     yield from _steps(trace.ranks)
     yield from _groups(trace)
@@ -97,6 +101,7 @@ def _ranks(trace: RunAnalysis) -> Iterator[RenderableType]:
     if len(trace.files) > 1:
         yield Text("The clocks of different files are not aligned: compare durations, not starts.", style="dim")
     yield from _graphs(trace.ranks)
+    yield from _power(trace.ranks)
     yield from _idle_of_runs(trace)
     yield from _steps_of_ranks(trace.ranks)
     device = rows[0]
@@ -169,6 +174,12 @@ def _graphs(ranks: Iterable[RankReport]) -> Iterator[RenderableType]:
             yield Text(f"{kernels} were launched by {units.count(launches, 'CUDA graph launch', 'es')}", style="dim")
 
 
+def _power(ranks: Iterable[RankReport]) -> Iterator[RenderableType]:
+    for report in ranks:
+        if report.power is not None:
+            yield Text(f"energy of the GPU of rank {report.rank.number}: {report.power}", style="dim")
+
+
 def _idle(ranks: Iterable[RankReport]) -> Iterator[RenderableType]:
     for report in ranks:
         if listed := describe_causes(report.idle_by_cause):
@@ -230,6 +241,40 @@ def _copies(rows: Sequence[tuple[Copies, RankRow]], table: Table) -> Iterator[Re
         yield Text()
         yield Text("copies and memsets", style="bold")
         yield table.terminal(rows)
+
+
+def _peers(trace: RunAnalysis) -> Iterator[RenderableType]:
+    """Bytes and rates between GPUs as matrices, and the rates as shares of the link."""
+    for matrix in matrices(trace.peers):
+        for field, unit in (("bytes", "B"), ("bytes_per_second", "B/s")):
+            largest = max(getattr(each, field) or 0 for each in trace.peers)
+            if not largest:
+                continue  # the file does not record it
+            prefix = units.si(largest, unit).rpartition(" ")[2].removesuffix(unit)
+            values = {pair: getattr(each, field) for pair, each in matrix.copies.items()}
+            yield Text()
+            yield Text(f"{matrix.title}: {prefix}{unit} from each GPU (row) to each other (column)", style="bold")
+            yield _matrix_table(matrix, values, units.DECIMAL[prefix]).terminal(matrix.devices)
+        copies = [each for each in matrix.copies.values() if each.link_share is not None]
+        if copies:
+            shares = sorted(each.link_share or 0 for each in copies)
+            text = " to ".join(dict.fromkeys(f"{share:.0%}" for share in (shares[0], shares[-1])))
+            link = f"{copies[0].link}'s {units.si(copies[0].link_bytes_per_second or 0, 'B/s')} in one direction"
+            yield Text(f"the rates are {text} of {link}", style="dim")
+
+
+def _matrix_table(matrix: PeerMatrix, values: Mapping[tuple[str, str], float | None], scale: int) -> Table:
+    """A row for each source, a column for each destination; a narrow terminal leaves out the last columns."""
+
+    def cell(destination: str) -> Callable[[str], float | None]:
+        return lambda source: values.get((source, destination))
+
+    number = Unit(lambda value: units.significant(value / scale))
+    columns = [
+        Column(None, device, number, cell(device), unknown="·", priority=len(matrix.devices) - place)
+        for place, device in enumerate(matrix.devices)
+    ]
+    return Table("peer_copies", [Column(None, "from", TEXT, lambda device: device), *columns])
 
 
 def _collectives(

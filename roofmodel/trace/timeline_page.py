@@ -23,7 +23,7 @@ from roofmodel.report import marks
 from roofmodel.report.page import SCRIPT_SOURCES, page_file, render_page
 from roofmodel.roofline.kernel_names import short_name
 from roofmodel.roofline.panel import category_color
-from roofmodel.trace.columns import RANKS, rank_rows
+from roofmodel.trace.columns import PEERS, RANKS, rank_rows
 from roofmodel.trace.parts import CAUSE_COLORS, CAUSE_TEXTS, largest_part
 from roofmodel.trace.timeline_rows import (
     IDLE,
@@ -69,7 +69,7 @@ def html(trace: RunAnalysis) -> tuple[str, list[str]]:
         about=escape(about),
         findings=_findings(trace),
         notes=_notes([*notes, *map(str, trace.warnings)]),
-        parts=RANKS.html(rank_rows(trace)),
+        parts=RANKS.html(rank_rows(trace)) + (PEERS.html(trace.peers) if trace.peers else ""),
         open="open" if len(trace.ranks) <= 4 else "",
         style=page_file("trace", "timeline_page.css"),
         script="\n".join(page_file("trace", name) for name in SCRIPTS),

@@ -23,6 +23,8 @@ from roofmodel.trace.copies import Copies, copies
 from roofmodel.trace.findings import Finding, findings
 from roofmodel.trace.groups import GroupTime, grouped
 from roofmodel.trace.intervals import Intervals
+from roofmodel.trace.peers import PeerCopies, peer_copies
+from roofmodel.trace.power import Power, power
 from roofmodel.trace.ranks import CLOCK_TOLERANCE, ClockError, Rank, Run, ranks
 from roofmodel.trace.several_runs import comparison, runs
 from roofmodel.trace.several_runs.comparison import RunComparison
@@ -42,6 +44,7 @@ class RankReport(NamedTuple):
     collectives: list[CollectiveCalls]
     idle: dict[str, Intervals]  # the idle time by cause, disjoint
     queue_depth_median: float | None  # kernels launched but not started, when a kernel starts
+    power: Power | None = None  # None: not sampled
 
     @property
     def idle_by_cause(self) -> dict[str, float]:
@@ -67,6 +70,7 @@ class RunAnalysis:
     roofline: RunRoofline | None = None  # None: the files have no shapes of operators
     reading: Text | None = None  # whether two arguments are one run or two, why, and the option for the opposite
     comparison: RunComparison | None = None
+    peers: tuple[PeerCopies, ...] = ()
 
     @property
     def names(self) -> dict[str, str]:
@@ -126,6 +130,7 @@ def trace(
         roofline=run_roofline(works, sum(each.rank.kernel_seconds for each in every)),
         reading=input_runs.reading,
         comparison=compared,
+        peers=tuple(peer_copies((each.rank for each in every), device)),
     )
 
 
@@ -225,7 +230,7 @@ def _report(rank: Rank, wanted: tuple[int, int] | None = None) -> RankReport:
         chosen = _chosen(rank, rank_steps, *wanted)
         windows = intervals.union([step.start for step in chosen], [step.end for step in chosen])
         rank, rank_steps = rank.restricted(windows), rank_steps._replace(steps=chosen)
-    return RankReport(rank, rank_steps, copies(rank), [], idle.by_cause(rank), _queue_depth_median(rank))
+    return RankReport(rank, rank_steps, copies(rank), [], idle.by_cause(rank), _queue_depth_median(rank), power(rank))
 
 
 def _flops(works: Iterable[RankWork | None]) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from roofmodel.roofline.categories import category
+from roofmodel.roofline.categories import base_name, category
 
 GEMM_WITH_NOPERMUTE = (
     "void cutlass::Kernel<cutlass::gemm::kernel::Gemm<cutlass::gemm::threadblock::MmaPipelined<cutlass::gemm::GemmShape"
@@ -66,3 +66,18 @@ def test_the_name_of_a_function_gives_its_category_before_its_template_arguments
 
 def test_a_hadamard_transform_is_no_optimizer() -> None:
     assert category("fast_hadamard_transform_kernel") != "optimizer"
+
+
+@pytest.mark.parametrize(
+    ("mangled", "name"),
+    [
+        ("_ZN3sgl4copyILi4EEEvv", "sgl::copy"),
+        ("_Z4copyIfEvPT_S1_i", "copy"),
+        ("_Z3sum5Plain", "sum"),  # its argument is a class
+        ("_ZN12_GLOBAL__N_14copyIfEEvPT_", "copy"),
+        ("_ZN7sgl_hip10activation11act_and_mulI14__hip_bfloat16EEvPT_.kd", "sgl_hip::activation::act_and_mul"),
+        ("_Zebra", "_Zebra"),
+    ],
+)  # fmt: skip
+def test_the_base_of_a_mangled_name_is_what_c_filt_prints_before_the_template_arguments(mangled: str, name: str):
+    assert base_name(mangled) == name

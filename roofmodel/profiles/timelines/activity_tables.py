@@ -81,4 +81,6 @@ def _cells(activity: Kernel) -> dict[str, int | str | None]:
         size = activity.copy
         kind = MEMSET if "memset" in activity.name else COPY
         cells |= {"kind": kind, "bytes": size.bytes, "direction": size.direction, "memory": size.memory}
+        if size.direction == "PtoP":
+            cells |= {"source": size.source, "destination": size.destination}
     return cells

@@ -40,11 +40,14 @@ WORK = {
     "grid": str,  # of kernels: `64,2,1`
     "block": str,
     "registers": str,  # per thread
+    "shared_bytes": str,  # of a block, static and dynamic
     "occupancy": str,  # percent, a decimal number
     "operator": int,  # number of the operator that launched it, if the file states one: `number` of OPERATORS
     "bytes": int,  # of copies and memsets
     "direction": str,  # of copies: HtoD, DtoH, DtoD, PtoP, HtoH, unified_HtoD, unified_DtoH
     "memory": str,  # of the host side of a copy: pinned, pageable or managed; device if both sides are on a GPU
+    "source": str,  # device of a copy between GPUs
+    "destination": str,
     "collective": str,  # of communication kernels, if the file names it: allreduce, allgather, ...
     "message_bytes": int,  # of one rank, as the collective's metadata state them
     "group_size": int,  # ranks of the collective
@@ -71,7 +74,8 @@ class Samples(NamedTuple):
     values: NDArray[np.float64]
 
 
-CLOCK, POWER = "SM clock", "power"  # hertz, watts
+CLOCK, POWER, POWER_LIMIT, TEMPERATURE = "SM clock", "power", "power limit", "temperature"  # hertz, watts, °C
+THROTTLED = "throttled"  # 1 while power or temperature limits the clock, else 0
 
 
 @dataclass(frozen=True)
@@ -90,7 +94,7 @@ class Timeline:
     stated_rank: int | None = None  # of a distributed run, if the file states one rank
     world_size: int | None = None  # ranks of that run
     samples: Mapping[tuple[str | None, str | None, str], Samples] = field(default_factory=dict)
-    """By process, device and quantity (CLOCK or POWER)."""
+    """By process, device and quantity, such as CLOCK."""
     _results: dict[tuple[object, ...], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
@@ -125,14 +129,18 @@ class _Codes(dict[Any, int]):
 
 
 class TableBuilder:
-    """Rows collected column by column: integers in 8 bytes each, texts as codes of the distinct texts."""
+    """Rows collected column by column: integers in 8 bytes each, texts as codes of the distinct texts.
+
+    A column that no row gives takes no time until the table is made.
+    """
 
     def __init__(self, columns: Mapping[str, type]) -> None:
+        self._rows = 0
         self._values = {column: array("q" if kind is int else "i") for column, kind in columns.items()}
         self._codes = {column: _Codes() for column, kind in columns.items() if kind is str}
 
     def __len__(self) -> int:
-        return len(next(iter(self._values.values())))
+        return self._rows
 
     def add(self, **cells: int | str | None) -> None:
         """Add a row; columns that are not given are UNKNOWN or missing."""
@@ -140,20 +148,26 @@ class TableBuilder:
 
     def extend(self, rows: int, **columns: Sequence[int | str | None]) -> None:
         """Add rows; columns that are not given are UNKNOWN or missing."""
-        for column, values in self._values.items():
-            cells = columns.get(column)
-            if cells is None:
-                values.extend(array(values.typecode, [UNKNOWN]) * rows)  # the code of a missing text, too
-            elif column in self._codes:
+        for column, cells in columns.items():
+            values = self._filled(column)
+            if column in self._codes:
                 values.extend(map(self._codes[column].__getitem__, cells))
             else:
                 values.extend(array("q", [UNKNOWN if cell is None else int(cell) for cell in cells]))
+        self._rows += rows
+
+    def _filled(self, column: str) -> array[int]:
+        """The values of a column, UNKNOWN (or the code of a missing text, which is the same) where not given."""
+        values = self._values[column]
+        if missing := self._rows - len(values):
+            values.extend(array(values.typecode, [UNKNOWN]) * missing)
+        return values
 
     def frame(self) -> pandas.DataFrame:
         """The table. Raises OverflowError for a start beyond LATEST."""
         import pandas
 
-        starts = self._values["start"]
+        starts = self._filled("start")
         if starts and not -LATEST < min(starts) <= max(starts) < LATEST:
             raise OverflowError("a time is too large")
 
@@ -165,7 +179,7 @@ class TableBuilder:
                 codes, categories=pandas.Index(list(self._codes[name].texts), dtype=object)
             )
 
-        return pandas.DataFrame({name: column(name, values) for name, values in self._values.items()})
+        return pandas.DataFrame({name: column(name, self._filled(name)) for name in self._values})
 
 
 def table(columns: Mapping[str, type], rows: int, values: Mapping[str, Any]) -> pandas.DataFrame:

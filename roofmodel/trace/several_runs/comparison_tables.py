@@ -11,6 +11,7 @@ from rich.text import Text
 from roofmodel.numbers import units
 from roofmodel.report.columns import omitted_rows
 from roofmodel.report.table import COUNT, NAME, SECONDS, Column, Table, TerminalTable, Unit
+from roofmodel.roofline.kernel_names import KERNEL_NAME
 from roofmodel.trace.parts import PARTS
 from roofmodel.trace.several_runs.comparison import GroupChange, RunComparison, RunTotals
 from roofmodel.trace.trace import RunAnalysis
@@ -108,7 +109,7 @@ def changes_table(key: str = "group", title: str = "") -> Table:
     return Table(
         "changes",
         (
-            Column(key, title, NAME, "group", meaning=f"the {key} of GPU work"),
+            Column(key, title, KERNEL_NAME if key == "name" else NAME, "group", meaning=f"the {key} of GPU work"),
             Column(
                 "verdict", "", text=lambda row: row.verdict.replace("_", " "),
                 meaning="`faster`, `slower`, `unchanged`, `appeared`, `vanished`, `fewer_launches` or `more_launches`",

@@ -11,6 +11,7 @@ from rich.text import Text
 from roofmodel.numbers import units
 from roofmodel.report.columns import omitted_rows
 from roofmodel.report.table import COUNT, NAME, SECONDS, Column, Table, Unit
+from roofmodel.roofline.kernel_names import KERNEL_NAME
 from roofmodel.trace.columns import PARTS_LEGEND, SHARE_OF_WALL, groups_table
 from roofmodel.trace.parts import PARTS
 from roofmodel.trace.several_runs.comparison_tables import run_record
@@ -121,7 +122,7 @@ def _groups_table(title: str, runs: Sequence[RunSummary]) -> Table:
     return Table(
         "groups",
         [
-            Column(None, title, NAME, "group"),
+            Column(None, title, KERNEL_NAME if title == "name" else NAME, "group"),
             *(
                 Column(None, f"run {run.run}", SECONDS, seconds(place), unknown="–", priority=len(runs) - place)
                 for place, run in enumerate(runs)
