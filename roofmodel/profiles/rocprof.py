@@ -197,11 +197,12 @@ def _database(stream: BinaryIO, file: str) -> _DispatchTable:
         launch = _DispatchRow(kernel.name, file, kernel.device, start=start, counters=counters, kernel=kernel)
         table.launches[kernel.device, number, kernel.name] = launch
     moved = timeline.work[timeline.work["kind"] != KERNEL]
-    columns = ("name", "device", "stream", "process", "start", "end", "bytes", "direction", "memory")
-    for name, device, stream_id, process, start, end, size, direction, memory in zip(
+    sides = ("direction", "memory", "source", "destination")
+    columns = ("name", "device", "stream", "process", "start", "end", "bytes", *sides)
+    for name, device, stream_id, process, start, end, size, *between in zip(
         *(moved[column].astype(object).where(moved[column].notna(), None) for column in columns), strict=True
     ):
-        copy = CopySize(None if size < 0 else size, direction, memory)
+        copy = CopySize(None if size < 0 else size, *between)
         table.copies.append(_DispatchRow(name, file, device, stream_id, process, start, end, copy=copy))
     return table
 
@@ -282,9 +283,13 @@ def _kernel_name(text: str | None) -> str:
 
 def _copy(row: Mapping[str, str], file: str) -> _DispatchRow:
     direction = rocprof_database.copy_direction(row["direction"])
-    device = _agent(row["source_agent_id" if direction == "DtoH" else "destination_agent_id"])
+    source, destination = _agent(row["source_agent_id"]), _agent(row["destination_agent_id"])
+    device = source if direction == "DtoH" else destination
     start, end, size = (_whole(row.get(column)) for column in (*_START[:1], *_END[:1], "bytes"))
     copy = CopySize(size, direction)
+    if direction == "DtoD" and source != destination:
+        direction = "PtoP"
+        copy = CopySize(size, direction, "device", source, destination)
     name = rocprof_database.copy_name(direction)
     return _DispatchRow(name, file, device, row.get("stream_id"), start=start, end=end, copy=copy)
 

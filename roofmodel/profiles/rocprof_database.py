@@ -166,13 +166,13 @@ def _add_process(
         dispatches.append(_dispatch(row, row["dispatch_id"], counters.get(row["event_id"], {})))
     for row in placed("memory_copy", "name_id", "src_agent_id", "dst_agent_id", "size"):
         ends = [agent for agent in (row["dst_agent_id"], row["src_agent_id"]) if _is_gpu(agents.get(agent))]
-        direction = copy_direction(strings.get(row["name_id"], ""))
+        direction, between = copy_direction(strings.get(row["name_id"], "")), {}
         if len(ends) == 2 and ends[0] != ends[1]:
-            direction = "PtoP"
+            direction, between = "PtoP", {"destination": ends[0], "source": ends[1]}
         add_activity(
             work, COPY, activity(row, ends[0] if ends else None), process=row["process"],
             name=copy_name(direction), bytes=row["size"], direction=direction,
-            memory="device" if len(ends) == 2 else None,
+            memory="device" if len(ends) == 2 else None, **between,
         )  # fmt: skip
     for row in placed("region", "name_id"):
         event, label = events.get(row["event_id"]), strings.get(row["name_id"], "")

@@ -149,6 +149,15 @@ def test_the_kernels_and_the_copies_of_a_run_are_one_timeline(files) -> None:
     assert "2 memory copies and memsets are not listed as kernels" in profile.warnings
 
 
+def test_a_copy_between_gpus_has_both(files) -> None:
+    copies = COPIES.replace("HOST_TO_DEVICE", "DEVICE_TO_DEVICE").replace(
+        '"Agent 0","Agent 2",3', '"Agent 3","Agent 2",3'
+    )
+    copy, _ = read(files(run_kernel_trace=TRACE, run_memory_copy_trace=copies)).copies
+    assert copy.copy is not None
+    assert (copy.copy.direction, copy.copy.source, copy.copy.destination) == ("PtoP", "3", "2")
+
+
 def test_the_idle_time_is_that_of_a_trace_because_kernels_that_are_counted_run_one_by_one(files) -> None:
     """100 us between the kernels of the trace; 500 us between those that are counted."""
     sizes = counters(*((n, name, 10 * n) for n in (1, 2) for name in ("FETCH_SIZE", "WRITE_SIZE")))

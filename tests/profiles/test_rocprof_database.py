@@ -167,6 +167,16 @@ def test_a_database_of_two_processes_has_the_kernels_of_both(tmp_path: Path) -> 
     assert sorted(kernel.bytes.dram or 0 for kernel in read([tmp_path / "merged.db"]).kernels) == [0, 16 * 1024]
 
 
+def test_a_copy_between_gpus_has_both(tmp_path: Path) -> None:
+    path = rocpd(tmp_path / "70_results.db")
+    with sqlite3.connect(path) as connection:
+        connection.execute(f"UPDATE rocpd_info_agent{GUID} SET type = 'GPU'")
+    connection.close()
+    (timeline,) = timelines.read([path])
+    copy = timeline.work.to_dict("records")[0]
+    assert (copy["direction"], copy["source"], copy["destination"], copy["device"]) == ("PtoP", "0", "2", "2")
+
+
 def test_idle_time_is_not_judged_while_kernels_are_counted_one_by_one(tmp_path: Path) -> None:
     def gaps(file: Path) -> Iterator[float]:
         return (each.seconds for each in reasons_by_group(read([file]), None)["gemm()"] if each.reason == "launch_gap")
