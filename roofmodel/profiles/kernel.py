@@ -109,9 +109,11 @@ class Traffic(NamedTuple):
     l1: float | None = None
 
 
-AMD_ALTERNATIVE = "for AMD GPUs, give the CSV of rocprofv3 (rocprofv3 --kernel-trace -f csv) or a PyTorch trace"
+AMD_ALTERNATIVE = (
+    "for AMD GPUs, give the database or the CSV of rocprofv3 (rocprofv3 --kernel-trace) or a PyTorch trace"
+)
 AMD_COUNTERS = (
-    "rocprofv3 --pmc FETCH_SIZE WRITE_SIZE -f csv, and --pmc SQ_INSTS_VALU_MFMA_MOPS_F16 SQ_INSTS_VALU_MFMA_MOPS_BF16 "
+    "rocprofv3 --pmc FETCH_SIZE WRITE_SIZE, and --pmc SQ_INSTS_VALU_MFMA_MOPS_F16 SQ_INSTS_VALU_MFMA_MOPS_BF16 "
     "… in other passes, and give all files"
 )
 NO_FLOPS, NO_TRAFFIC = Flops(), Traffic()

@@ -26,7 +26,7 @@ JETSON = ("5.3", "6.2", "7.2", "8.7", "11.0")
 DRAM: an Orin Nano with 68 or 102 GB/s states 918 MHz x 128 bit = 29 GB/s."""
 _NAME_PARTS = re.compile(
     # the chip is a separate word: A10G is not A10, GB200 is not B200; variants follow the number (ti, super, Ada)
-    r"\b(v100s?|[ahb][12]00|b300|g[bh][23]00|h20|a[134]0|l4|l40s|t4|mi250x|mi300x"
+    r"\b(v100s?|[ahb][12]00|b300|g[bh][23]00|h20|a[134]0|l4|l40s|t4|mi250x|mi3(?:00|25)x"
     r"|rtx pro \d{4} blackwell (?:max-q )?(?:workstation|server)|rtx a?\d{4}(?: (?:ti|super|d|laptop|ada))*)\b"
     # in the name of a GH200, 120 or 480 GB is the size of the CPU's memory
     r"|(sxm|pcie|nvl)\d*|(?!(?:120|480)\s?gb)\b(\d+)\s?gb?\b",

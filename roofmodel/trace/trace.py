@@ -270,7 +270,7 @@ def _rank_warnings(report: RankReport) -> list[str]:
             f"{rank.timeline.file} has no CUDA calls of the CPU: the causes of idle time are unknown; "
             + {
                 "nvprof": "collect with `nvprof --print-gpu-trace --print-api-trace`, or with Nsight Systems",
-                "rocprof": "a trace of the PyTorch profiler has them",
+                "rocprof": "the database of `rocprofv3 --kernel-trace --memory-copy-trace --hip-trace` has them",
                 "torch": "profile with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]",
                 "steps": "Nsight Systems exports (`nsys export --type sqlite`) have them",
             }.get(rank.timeline.tool, "export with `nsys export --type sqlite`")

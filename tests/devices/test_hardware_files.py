@@ -64,6 +64,7 @@ NAMES = [
     "rtx5090",
     "mi250x",
     "mi300x",
+    "mi325x",
     "tpu-v4",
     "tpu-v5e",
 ]
@@ -307,6 +308,7 @@ def test_dense_peaks_are_those_of_the_datasheets(name: str, pipe: str, peak: int
         ("a40", 696_000_000_000, 48),
         ("rtx5070", 672_000_000_000, 12),
         ("rtx5090", 1_792_000_000_000, 32),
+        ("mi325x", 6_000_000_000_000, 256),
         ("tpu-v4", 1_228_000_000_000, 32),
     ],
 )
@@ -431,7 +433,7 @@ def test_memory_figures_agree_with_the_independent_table(name: str, row: dict[st
 
 @pytest.mark.skipif(not FACTS.is_file(), reason="no hardware_facts.csv; set ROOF_MEASURED")
 def test_only_devices_newer_than_the_independent_table_are_missing_from_it() -> None:
-    newer = {"gh200", "h20", "gb200", "b300", "gb300", "a30", "a40"} | {
+    newer = {"gh200", "h20", "gb200", "b300", "gb300", "a30", "a40", "mi325x"} | {
         name for name in NAMES if name.startswith("rtx")
     }
     assert {name for name, _ in facts()} == set(NAMES) - newer | {"rtx3090", "rtx4090"}

@@ -54,6 +54,7 @@ A100_40 = Evidence(
         (Evidence("NVIDIA A100-PG509-200", "8.0", 108, dram_bytes=42_505_273_344), "a100-sxm-40gb"),
         (Evidence("NVIDIA PG509-210", "8.0", 108, dram_bytes=85_199_093_760), "a100-sxm-80gb"),
         (Evidence("NVIDIA GeForce RTX 4090", "8.9", 128, dram_bandwidth=1008.096e9, clock=2.565e9), "rtx4090"),
+        (Evidence("AMD Instinct MI325X", None, 304), "mi325x"),
         # no name; the attributes match exactly one device
         (Evidence(None, "9.0", 114), "h100-pcie"),
         (Evidence(None, "9.0", 132, dram_bytes=150122070016), "h200"),
@@ -101,7 +102,7 @@ def test_a_compute_capability_alone_gives_the_generations_alias_marked_assumed(c
         Evidence(compute_capability="12.0"),
         Evidence("NVIDIA GeForce RTX 5080", "12.0", 84),
         Evidence("NVIDIA RTX A4500", "8.6", 56),
-        Evidence("AMD Instinct MI325X", None, 304),
+        Evidence("AMD Instinct MI300A", None, 228),
         Evidence("NVIDIA GeForce RTX 4090 Laptop GPU", "8.9", 76),  # another chip with the same model number
         Evidence("NVIDIA A10G", "8.6", 80),
         Evidence("NVIDIA GH200 144G HBM3e", "9.0", 132),  # other memory than the packaged GH200
