@@ -28,6 +28,7 @@ SHEETS = {
     "transformers": ("block", "phases", "kv", "decode"),
     "measuring": ("stream", "counters", "achieved"),
     "scaling": ("convolution", "loader", "shared", "replicas", "experts"),
+    "training": ("training_memory", "padding"),
     "runs": ("timeline", "stall", "late", "gaps"),
 }
 """The problems of each sheet, by its name."""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from roofmodel import estimate
 from roofmodel.counting import memory, phases, textbook_kernels
 from roofmodel.counting.operator import Cost, Operator
 from roofmodel.counting.workload import Workload
@@ -234,13 +235,48 @@ def gaps(drawn: Drawn) -> Answers:
     }
 
 
+def training_memory(drawn: Drawn, device: Device) -> Answers:
+    """The states as of `roof estimate --phase train`; a block for each attention operator."""
+
+    def states(**layout: Any) -> int:
+        held = estimate(drawn["model"], device.id, phase="train", dtype="bf16", **layout).to_dict()["memory"]
+        return int(held["weights"] + held["gradients"] + held["optimizer"])
+
+    blocks = [op for op in operators(drawn["model"], phase="prefill", seq=drawn["S"]) if op.kind == "attention"]
+    tokens, hidden = blocks[0].sizes["t"], hub.load(drawn["model"]).stack.hidden
+    kept = sum(op.count for op in blocks) * tokens * hidden * 2
+    fits = largest(lambda n: states() + n * kept, device.capacity or 0, 10**6)
+    return {
+        "states": states(),
+        "sequence": kept,
+        "batch": fits or 0,
+        "sharded": states(dp=drawn["n_gpu"], batch=drawn["n_gpu"], zero=1),
+    }
+
+
+def padding(drawn: Drawn) -> Answers:
+    (head,) = [op for op in operators(drawn["model"], phase="decode") if op.name == "head.logits"]
+    size = head.sizes["v"]
+    padded = next(n for n in range(size, size + 256) if n % drawn["m"] == 0)
+    rates = Device.load("h100").unaligned
+    assert rates is not None
+    rate = rates.rows_of_2_bytes if 2 * size % 4 else rates.rows_of_4_bytes
+    return {
+        "offset": 2 * size % 16,
+        "padded": padded,
+        "flops": padded / size - 1,
+        "speedup": size / padded / rate,
+    }
+
+
 WITH_DEVICE: dict[str, Callable[[Drawn, Device], Answers]] = {
     "stream": stream, "matmul": matmul, "stencil": stencil, "achieved": achieved, "phases": phase_bounds,
     "kv": kv_cache, "decode": decode, "convolution": convolution, "loader": loader, "shared": shared,
-    "replicas": replicas,
+    "replicas": replicas, "training_memory": training_memory,
 }  # fmt: skip
 WITHOUT: dict[str, Callable[[Drawn], Answers]] = {
     "counters": counters, "block": block, "experts": experts, "timeline": timeline, "stall": stall, "gaps": gaps,
+    "padding": padding,
 }  # fmt: skip
 BY_HAND = {"late"}  # roofmodel has no function for it: test_homework.py derives its answers
 

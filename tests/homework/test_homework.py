@@ -245,7 +245,7 @@ def test_sympy_reads_the_formula_of_the_answer(sheets: list[Sheet]) -> None:
 
 def test_no_common_mistake_passes() -> None:
     for number in range(40):
-        for name in ("lectures", "scaling", "runs"):
+        for name in ("lectures", "scaling", "training", "runs"):
             for _, question in questions([homework.sheet(str(number), name, "class")]):
                 for mistake in question.mistakes:
                     assert not isinstance(question.value, str)
@@ -263,7 +263,7 @@ def test_the_embedding_table_is_outside_the_tolerance_of_the_bytes_of_a_decode_s
 
 
 def test_questions_vary_in_a_class_of_thirty() -> None:
-    for name in ("lectures", "scaling", "runs"):
+    for name in ("lectures", "scaling", "training", "runs"):
         sheets = [homework.sheet(f"{number}", name, "fall") for number in range(30)]
         for each in zip(*(questions([sheet]) for sheet in sheets), strict=True):
             answers = [question.value for _, question in each]
