@@ -163,7 +163,7 @@ def _value(value: Any) -> str:
 
 
 class ListedDevice(NamedTuple):
-    """A device with its alias and its dense 16-bit tensor pipe."""
+    """A device with its alias and its fastest dense 16-bit pipe."""
 
     device: Device
     alias: str | None
@@ -188,14 +188,20 @@ DEVICES = Table(
 )  # fmt: skip
 
 
+_LISTED = ("tensor_fp16", "tensor_bf16", "fp16")
+
+
 def devices(known_devices: list[Device], aliases: Mapping[str, str]) -> ListingContent:
-    """Devices by name: dense 16-bit tensor peak, DRAM bandwidth and capacity, ridge point in FLOP/B."""
+    """Devices by name: dense 16-bit peak, DRAM bandwidth and capacity, ridge point in FLOP/B."""
     by_target = {target: alias for alias, target in aliases.items()}
     rows = [
-        ListedDevice(each, by_target.get(each.id), each.pipes.get("tensor_fp16") or each.pipes.get("tensor_bf16"))
+        ListedDevice(each, by_target.get(each.id), next((each.pipes[n] for n in _LISTED if n in each.pipes), None))
         for each in known_devices
     ]
-    caption = "TFLOP/s: dense fp16 tensor peak (TPUs: bf16). GB/s, GiB: DRAM. ridge: ridge point in FLOP/B."
+    caption = (
+        "TFLOP/s: dense fp16 tensor peak (TPUs: bf16; Apple: fp16 without tensor cores). "
+        "GB/s, GiB: DRAM. ridge: ridge point in FLOP/B."
+    )
     return ListingContent(Group(DEVICES.terminal(rows), Text(caption, style="dim")), DEVICES.records(rows))
 
 

@@ -22,9 +22,10 @@ from roofmodel.profiles.kernel import Evidence
 
 GENERATION_ALIAS = {"7.0": "v100", "8.0": "a100", "9.0": "h100"}
 _NAME_PARTS = re.compile(
-    # the chip is a separate word: A10G is not A10, GB200 is not B200; variants follow the number (ti, super, Ada)
-    r"\b(v100s?|[ahb][12]00|b300|g[bh][23]00|h20|a[134]0|l4|l40s|t4|mi250x|mi300x"
-    r"|rtx pro \d{4} blackwell (?:max-q )?(?:workstation|server)|rtx a?\d{4}(?: (?:ti|super|d|laptop|ada))*)\b"
+    # the chip is a separate word: A10G is not A10, GB200 is not B200; variants follow the number (ti, laptop, Ada)
+    r"\b(v100s?|[ahb][12]00|h800|b300|g[bh][23]00|gb10|h20|a[134]0|a10g|l4|l40s|t4|mi250x|mi3[0-9]{2}x|thor"
+    r"|orin(?: (?:nano|nx))?|rtx pro \d{4} blackwell (?:max-q )?(?:workstation|server)"
+    r"|rtx a?\d{4}(?: (?:ti|super|d|laptop|ada))*)\b"
     # in the name of a GH200, 120 or 480 GB is the size of the CPU's memory
     r"|(sxm|pcie|nvl)\d*|(?!(?:120|480)\s?gb)\b(\d+)\s?gb?\b",
     re.IGNORECASE,
@@ -79,6 +80,7 @@ def identify(evidence: Iterable[Evidence], hw: Hardware | None, files: Iterable[
                 f"the files are of different devices ({differences}); give the device of each, as in: {' '.join(hints)}"
             )
     known_devices = _known_gpus()
+    similar: list[Device] = []
     for e in unique_evidence:
         if e.name is None and e.multiprocessors is None:
             continue  # a compute capability alone does not identify a device, even if only one device has it
@@ -87,14 +89,17 @@ def identify(evidence: Iterable[Evidence], hw: Hardware | None, files: Iterable[
             return DeviceIdentification(
                 matching[0], "attributes", tuple(_contradictions_by_file(matching[0], unique_evidence))
             )
+        similar += matching
     aliases = {GENERATION_ALIAS.get(e.compute_capability or "") for e in unique_evidence} - {None}
     if len(aliases) == 1:
         alias = str(aliases.pop())
         device = Device.load(alias)
         if all(not contradictions(device, e) or e.name is None for e in unique_evidence):
             capability = next(e.compute_capability for e in unique_evidence if e.compute_capability)
-            note = f"the file contains only compute capability {capability}: {device.id} ({alias}) is assumed"
-            return DeviceIdentification(device, "assumed", (note,))
+            reason = f"the file contains only compute capability {capability}"
+            if device in similar:
+                reason = f"the attributes in the file are those of {', '.join(each.id for each in similar)}"
+            return DeviceIdentification(device, "assumed", (f"{reason}: {device.id} ({alias}) is assumed",))
     for e in unique_evidence:
         if file_device := device_of(e):
             note = (
@@ -167,12 +172,14 @@ def contradictions(device: Device, evidence: Evidence) -> list[str]:
     differ("multiprocessors", "", device.multiprocessors, evidence.multiprocessors, 0)
     l2 = device.levels.get("l2")
     differ("L2", "B", l2.capacity if l2 else None, evidence.l2_bytes, 0.01)
-    # drivers report bus width x clock, datasheets a rounded value
-    differ("DRAM bandwidth", "B/s", device.bandwidth, evidence.dram_bandwidth, 0.025)
+    # The driver reports other clocks for the GPU and the memory of a system on a chip than its datasheet.
+    if not device.shares_memory:
+        # drivers report bus width x clock, datasheets a rounded value
+        differ("DRAM bandwidth", "B/s", device.bandwidth, evidence.dram_bandwidth, 0.025)
+        differ("boost clock", "Hz", device.clocks.get("boost"), evidence.clock, 0.01)
     # usable memory is up to 8 % less than the nominal size, and never more
     is_more = (evidence.dram_bytes or 0) > (device.capacity or 0)
     differ("DRAM", "B", device.capacity, evidence.dram_bytes, 0.01 if is_more else 0.09)
-    differ("boost clock", "Hz", device.clocks.get("boost"), evidence.clock, 0.01)
     if evidence.name is not None:
         evidence_parts, device_parts = _name_parts(evidence.name), _name_parts(device.name)
         unknown_chip = evidence_parts[0] is None and device_parts[0] is not None  # two unknown chips may be the same

@@ -40,7 +40,7 @@ def test_the_rates_of_a_compute_capability_are_those_of_the_packaged_devices(dev
         ("NVIDIA GeForce RTX 2080 Ti", "7.5", 68, 1545e6, 13.45, 53.8),
         ("NVIDIA GeForce RTX 3060 Laptop GPU", "8.6", 30, 1425e6, 10.94, 21.9),
         ("NVIDIA RTX A4000", "8.6", 48, 1560e6, 19.17, 76.7),
-        ("NVIDIA A10G", "8.6", 80, 1710e6, 35.02, 140.1),
+        ("NVIDIA A10G", "8.6", 80, 1710e6, 35.02, 70.0),
         ("NVIDIA GeForce RTX 4060", "8.9", 24, 2460e6, 15.11, 30.2),
         ("Orin", "8.7", 16, 1300e6, 5.325, 42.6),
     ],

@@ -51,6 +51,22 @@ A100_40 = Evidence(
         (Evidence("NVIDIA GeForce RTX 3090", "8.6", 82, 6291456, 936.096e9, clock=1.695e9), "rtx3090"),
         (Evidence("NVIDIA GeForce RTX 5070", "12.0", 48), "rtx5070"),
         (Evidence("AMD Instinct MI300X", "9.4", 304, dram_bytes=206141652992), "mi300x"),
+        (Evidence("AMD Instinct MI325X", None, 304), "mi325x"),
+        (Evidence(None, None, 304, dram_bytes=274_877_906_944), "mi325x"),  # an MI300X has 192 GiB
+        (Evidence("AMD Instinct MI355X", None, 256), "mi355x"),
+        (Evidence("NVIDIA A10G", "8.6", 80, 6291456, 600.096e9, clock=1.71e9), "a10g"),
+        (Evidence("NVIDIA H800", "9.0", 132, dram_bytes=85_029_158_912), "h800"),
+        (Evidence("NVIDIA GeForce RTX 4060", "8.9", 24), "rtx4060"),
+        (Evidence("NVIDIA GeForce RTX 4060 Laptop GPU", "8.9", 24, 33_554_432, clock=2.37e9), "rtx4060-laptop"),
+        (Evidence("NVIDIA GeForce RTX 4070 Laptop GPU", "8.9", 36), "rtx4070-laptop"),
+        (Evidence("NVIDIA GeForce RTX 4070 Laptop GPU"), "rtx4070-laptop"),
+        (Evidence("NVIDIA GeForce RTX 4080", "8.9", 76), "rtx4080"),
+        (Evidence("NVIDIA GeForce RTX 5060", "12.0", 30, dram_bytes=8_546_484_224), "rtx5060"),
+        (Evidence("NVIDIA GeForce RTX 5080", "12.0", 84), "rtx5080"),
+        # as cudaDeviceProp describes them: other clocks than those of GPU and memory, or none
+        (Evidence("NVIDIA GB10", "12.1", 48, 25_165_824, 546.1e9, 128_524_000_000, 2.418e9), "gb10"),
+        (Evidence("Orin", "8.7", 16, 4_194_304, 83.2e9, 65_893_089_280, 1.3e9), "jetson-orin"),
+        (Evidence("NVIDIA Thor", "11.0", 20, 33_554_432, None, 131_881_680_896, 1.049e9), "jetson-thor"),
         # no name; the attributes match exactly one device
         (Evidence(None, "9.0", 114), "h100-pcie"),
         (Evidence(None, "9.0", 132, dram_bytes=150122070016), "h200"),
@@ -71,16 +87,28 @@ def test_a_compute_capability_alone_gives_the_generations_alias_marked_assumed(c
     assert capability in found.warnings[0]
 
 
+def test_attributes_of_two_devices_name_both_and_the_assumed_one() -> None:
+    """An H800 has the SMs, clocks and memory of an H100."""
+    found = identify([Evidence(None, "9.0", 132, 52_428_800, 3352e9, 85_029_158_912, 1.98e9)], None, ["x.csv"])
+    assert (found.device.id, found.source) == ("h100-sxm", "assumed")
+    expected = "the attributes in the file are those of h100-sxm, h800: h100-sxm (h100) is assumed"
+    assert [str(warning) for warning in found.warnings] == [expected]
+
+
 @pytest.mark.parametrize(
     "evidence",
     [
         Evidence(),
         Evidence(compute_capability="12.0"),
-        Evidence("NVIDIA GeForce RTX 5080", "12.0", 84),
+        Evidence("NVIDIA GeForce RTX 5080 Laptop GPU", "12.0", 60),
+        Evidence("NVIDIA GeForce RTX 4060 Ti", "8.9", 34),
+        Evidence("NVIDIA GeForce RTX 4070 SUPER", "8.9", 56),
+        Evidence("Orin", "8.7", 8, 4_194_304, dram_bytes=16_136_011_776),  # of an Orin NX
+        Evidence("NVIDIA H800 PCIe", "9.0", 114),
         Evidence("NVIDIA RTX A4500", "8.6", 56),
-        Evidence("AMD Instinct MI325X", None, 304),
+        Evidence("AMD Instinct MI308X", None, 80),
         Evidence("NVIDIA GeForce RTX 4090 Laptop GPU", "8.9", 76),  # another chip with the same model number
-        Evidence("NVIDIA A10G", "8.6", 80),
+        Evidence("NVIDIA A10M", "8.6", 80),
         Evidence("NVIDIA GH200 144G HBM3e", "9.0", 132),  # other memory than the packaged GH200
         Evidence("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", "12.0", 188),
         Evidence("Quadro RTX 6000", "7.5", 72),  # a Turing GPU with the model number of an Ada GPU
