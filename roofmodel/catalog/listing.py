@@ -181,7 +181,10 @@ DEVICES = Table(
         Column("full_name", "device", value="device.name", wrap=True, meaning="its vendor, name and form factor"),
         Column("alias", meaning="a shorter name, such as `a100`; null if there is none"),
         Column(None, "TFLOP/s", Unit(lambda peak: units.significant(peak / 1e12, 4)), "pipe.peak"),
-        Column(None, "GB/s", Unit(lambda rate: units.significant(rate / 1e9, 4)), "device.bandwidth"),
+        Column(
+            None, "GB/s", Unit(lambda rate: units.significant(rate / 1e9, 4 if rate >= 1e12 else 3)),
+            "device.bandwidth",
+        ),
         Column(None, "GiB", Unit(lambda size: units.significant(size / 2**30)), "device.capacity"),
         Column(None, "ridge", NUMBER, lambda row: row.pipe and row.pipe.peak / row.device.bandwidth),
     ),
@@ -199,7 +202,7 @@ def devices(known_devices: list[Device], aliases: Mapping[str, str]) -> ListingC
         for each in known_devices
     ]
     caption = (
-        "TFLOP/s: dense fp16 tensor peak (TPUs: bf16; Apple: fp16 without tensor cores). "
+        "TFLOP/s: dense fp16 tensor peak (TPUs: bf16; Apple: fp16 of the vector units). "
         "GB/s, GiB: DRAM. ridge: ridge point in FLOP/B."
     )
     return ListingContent(Group(DEVICES.terminal(rows), Text(caption, style="dim")), DEVICES.records(rows))

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import cache
 from itertools import combinations
 from typing import Literal, NamedTuple
 
 from roofmodel.devices import library
-from roofmodel.devices.derived import PER_CLOCK, derived
+from roofmodel.devices.ceilings import with_boost_clock
+from roofmodel.devices.derived import PER_CLOCK, SYSTEMS_ON_CHIP, derived
 from roofmodel.devices.device import Device, Hardware, device_name
 from roofmodel.errors import AnswerNote, Command, Message, Option, ProfileError, Text
 from roofmodel.files.file_names import display_names
@@ -90,6 +92,8 @@ def identify(evidence: Iterable[Evidence], hw: Hardware | None, files: Iterable[
                 matching[0], "attributes", tuple(_contradictions_by_file(matching[0], unique_evidence))
             )
         similar += matching
+        if board := _other_boost_clock(e):
+            return board
     aliases = {GENERATION_ALIAS.get(e.compute_capability or "") for e in unique_evidence} - {None}
     if len(aliases) == 1:
         alias = str(aliases.pop())
@@ -106,6 +110,8 @@ def identify(evidence: Iterable[Evidence], hw: Hardware | None, files: Iterable[
                 f"no device file describes {e.name!r}: its ceilings are from the attributes in the file, without "
                 "links, L2 bandwidth and expected times; "
             )
+            if e.compute_capability in SYSTEMS_ON_CHIP:
+                note += "its DRAM bandwidth may be higher, because CUDA reports another clock than that of the memory; "
             write = Command("`roof hw show --from FILE -o my.yaml`", "`roofmodel.show_hardware(profile=FILE)`")
             return DeviceIdentification(
                 file_device, "file", (AnswerNote(note, write, " writes them as a device file"),)
@@ -114,6 +120,19 @@ def identify(evidence: Iterable[Evidence], hw: Hardware | None, files: Iterable[
     missing = next((_missing(e) for e in unique_evidence if e.name and e.compute_capability in PER_CLOCK), "")
     where = ", ".join([*files][:3])
     raise UnknownDevice(f"{where}: {unknown}{missing}; give one, as in ", Option("hw", "a100"))
+
+
+def _other_boost_clock(evidence: Evidence) -> DeviceIdentification | None:
+    """The known device of this name whose boost clock alone differs, with its ceilings at the clock in the profile."""
+    if evidence.name is None or not evidence.clock:
+        return None
+    without_clock = replace(evidence, clock=None)
+    boards = [d for d in _known_gpus() if set(d.clocks) == {"boost"} and not contradictions(d, without_clock)]
+    if len(boards) != 1:
+        return None
+    stated, own = (units.si(clock, "Hz", 4) for clock in (evidence.clock, boards[0].clocks["boost"]))
+    note = f"the ceilings of {boards[0].id} are those at the boost clock that the file states, {stated}, not {own}"
+    return DeviceIdentification(with_boost_clock(boards[0], evidence.clock), "attributes", (note,))
 
 
 def device_of(evidence: Evidence) -> Device | None:

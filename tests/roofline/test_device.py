@@ -8,6 +8,7 @@ from itertools import permutations
 
 import pytest
 
+from roofmodel.devices.ceilings import with_ceilings
 from roofmodel.devices.device import Device
 from roofmodel.errors import ProfileError
 from roofmodel.profiles.kernel import Evidence
@@ -85,6 +86,33 @@ def test_a_compute_capability_alone_gives_the_generations_alias_marked_assumed(c
     assert (found.device.id, found.source) == (device, "assumed")
     assert "assumed" in found.warnings[0]
     assert capability in found.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "sms", "dram", "l2", "clock", "device", "fp32"),
+    [  # 2 x 128 x SMs x the clock in the profile
+        ("NVIDIA GeForce RTX 4060 Laptop GPU", 24, 256.032e9, 33_554_432, 2.01e9, "rtx4060-laptop", 12.35e12),
+        ("NVIDIA GeForce RTX 4090", 128, 1008.096e9, 75_497_472, 2.565e9, "rtx4090", 84.05e12),  # overclocked
+    ],
+)
+def test_another_boost_clock_scales_the_ceilings_of_the_named_device(
+    name: str, sms: int, dram: float, l2: int, clock: float, device: str, fp32: float
+) -> None:
+    found = identify([Evidence(name, "8.9", sms, l2, dram, clock=clock)], None, ["x.sqlite"])
+    packaged = Device.load(device)
+    assert (found.device.id, found.source) == (device, "attributes")
+    assert found.device.pipes["fp32"].peak == pytest.approx(fp32, rel=0.003)
+    assert found.device.bandwidth == packaged.bandwidth
+    assert found.device.calibration == packaged.calibration
+    again = with_ceilings(found.device, packaged.clocks["boost"])
+    assert again.pipes["fp32"].peak == pytest.approx(packaged.pipes["fp32"].peak)
+    assert f"the ceilings of {device} are those at the boost clock" in str(found.warnings[0])
+
+
+def test_a_device_with_two_clocks_is_not_scaled_to_a_third() -> None:
+    """The boost clock of an H100's tensor cores does not follow from that of its other units."""
+    seen = Evidence("NVIDIA H100 80GB HBM3", "9.0", 132, 52_428_800, 3352e9, 85_029_158_912, 1.7e9)
+    assert identify([seen], None, ["x.sqlite"]).source == "file"
 
 
 def test_attributes_of_two_devices_name_both_and_the_assumed_one() -> None:
