@@ -20,6 +20,7 @@ from roofmodel.app import app
 from roofmodel.options.workload import DECLARED, key_of
 from tests import command_line
 from tests.compare import traces
+from tests.profiles import test_rocprof, test_rocprof_database
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(set((ROOT / "docs").rglob("*.md")) - {ROOT / "docs" / "reference" / "commands.md"})
@@ -37,7 +38,7 @@ def commands(text: str) -> set[str]:
 SHOWN = sorted({command for page in PAGES for command in commands(page.read_text(encoding="utf-8"))})
 HOWTO = ("estimate", "explain", "sweep", "explore", "read-a-profile", "plot-a-profile", "compare", "homework")
 # These need a cluster, or files of a real run.
-NOT_RUN = ("tcp://", "run.sqlite", "run_*.sqlite", "counters.csv", "_counter_collection.csv", "--clock measured")
+NOT_RUN = ("tcp://", "run.sqlite", "run_*.sqlite", "counters.csv", "--clock measured")
 RUN = sorted(
     command
     for name in HOWTO
@@ -98,6 +99,17 @@ def write_class(folder: Path) -> None:
     (folder / "answers" / "1001.yaml").write_text("answers:\n  stream:\n    intensity: 0.08\n")
 
 
+def write_amd_profiles(folder: Path) -> None:
+    """The databases of three runs under rocprofv3, and a workload folder of rocprof-compute."""
+    mops, sizes = {"SQ_INSTS_VALU_MFMA_MOPS_F16": [1e6]}, {"FETCH_SIZE": [1e3], "WRITE_SIZE": [1e3]}
+    for name, counters in {"times": None, "flops": mops, "bytes": sizes}.items():
+        (folder / name / "node").mkdir(parents=True)
+        test_rocprof_database.rocpd(folder / name / "node" / "70_results.db", counters)
+    workload = folder / "workloads" / "train" / "MI300X"
+    workload.mkdir(parents=True)
+    test_rocprof.workload_folder(workload)
+
+
 @pytest.mark.parametrize(("command", "section"), DOCUMENTS, ids=[command.split()[0] for command, _ in DOCUMENTS])
 def test_the_page_on_json_has_the_keys_that_are_printed(
     command: str, section: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -138,6 +150,7 @@ def test_a_command_of_a_howto_page_runs(
         shutil.copy(ROOT / "examples" / "ncu_by_hand.csv", tmp_path / name)
     with_shapes = [traces.Launch("gemm", 20.0, "mlp.up", call=("aten::mm", ((512, 512), (512, 512))))]
     traces.write(tmp_path / "trace.json", with_shapes if "plot" in command else traces.gpt2_eager(12))
+    write_amd_profiles(tmp_path)
     if "grade" in command:
         write_class(tmp_path)
     if "check" in command:

@@ -128,6 +128,11 @@ class Device:
         return reduce(maximum, bandwidths) / 2 if bandwidths else None
 
     @property
+    def last_cache(self) -> Level | None:
+        """The cache in front of DRAM: AMD's Infinity Cache, else L2; None where the file has neither."""
+        return self.levels.get("infinity_cache", self.levels.get("l2"))
+
+    @property
     def capacity(self) -> int | None:
         """DRAM in bytes."""
         return self.levels["dram"].capacity

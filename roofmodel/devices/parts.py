@@ -38,6 +38,15 @@ class Level(NamedTuple):
     source: str | None = None
 
     @property
+    def label(self) -> str:
+        """The name as people write it: `DRAM`, `L2`, `Infinity Cache`."""
+        return "Infinity Cache" if self.name == "infinity_cache" else self.name.upper()
+
+    def holds(self, size: float) -> bool:
+        """Whether so many bytes are known to fit."""
+        return self.capacity is not None and size <= self.capacity
+
+    @property
     def data_rate(self) -> float | None:
         """Bus width x clock x transfers per clock, in bytes/s, to check `bandwidth`; None without these."""
         if self.bus_bits is None or self.clock is None:

@@ -16,7 +16,7 @@ PIPE_TYPES = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8")
 # Tensor cores of GeForce cards are twice as fast with fp16 accumulation, which frameworks do not use.
 ACCUMULATING_FP16 = ("tensor_fp16_acc16", "tensor_fp8_acc16")
 PIPES = tuple(f"tensor_{t}" for t in PIPE_TYPES) + ACCUMULATING_FP16 + PIPE_TYPES
-LEVELS = ("dram", "l2", "l1")
+LEVELS = ("dram", "infinity_cache", "l2", "l1")
 _CAPABILITY = re.compile(r"\d{1,2}\.\d")
 
 _TOP = (
@@ -27,6 +27,7 @@ _TOP = (
 _PIPE = ("peak", "per_multiprocessor", "per_clock", "clock", "accumulator", "source")
 _LEVEL = {
     "dram": ("kind", "capacity", "bandwidth", "bus", "clock", "transfers_per_clock", "source"),
+    "infinity_cache": ("capacity", "bandwidth", "source"),  # of AMD, between L2 and DRAM
     "l2": ("capacity", "bandwidth", "bandwidth_per_clock", "clock", "source"),
     "l1": ("capacity_per_multiprocessor", "bandwidth_per_clock_per_multiprocessor", "clock", "source"),
 }

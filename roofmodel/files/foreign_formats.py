@@ -20,23 +20,30 @@ def lfs_pointer(head: bytes, name: str) -> str | None:
 
 def foreign_profile(head: bytes, name: str) -> str | None:
     """What a profiler's file is that only its own tools read, and how to convert it; None for other files."""
-    quoted = shlex.quote(name)
+    quoted, lowered = shlex.quote(name), name.lower()
     if pointer := lfs_pointer(head, name):
         return pointer
     if head.startswith(_NSYS_REPORT):
         return f"a native report of Nsight Systems; export it: nsys export --type sqlite {quoted}"
-    if name.lower().endswith(".nvvp"):
+    if lowered.endswith(".nvvp"):
         if head.startswith(_ZIP):
             return f"a session of NVIDIA's Visual Profiler; extract the profile in it: unzip {quoted}"
         return (
             "a session of NVIDIA's Visual Profiler without nvprof's tables; profile again: "
             "nvprof -o trace.nvprof COMMAND"
         )
-    if name.lower().endswith(".xplane.pb") or (b"/device:GPU:" in head and b"/host:CPU" in head and b"\0" in head):
+    if head.lstrip()[1:].lstrip().startswith(b'"rocprofiler-sdk-tool"') or lowered.endswith((".pftrace", ".otf2")):
+        return (
+            "JSON of rocprofv3, or a trace for Perfetto or Vampir; write a database or CSV instead: "
+            "rocprofv3 --output-format rocpd --kernel-trace --memory-copy-trace --hip-trace -- COMMAND"
+        )
+    if head.startswith(b"device,HBMBw,"):
+        return "ceilings that rocprof-compute measured; for its kernels give pmc_perf.csv and sysinfo.csv of the folder"
+    if lowered.endswith(".xplane.pb") or (b"/device:GPU:" in head and b"/host:CPU" in head and b"\0" in head):
         return (
             "an XPlane profile of JAX or TensorFlow; profile with Nsight Systems instead: "
             "nsys profile --trace cuda,nvtx --cuda-graph-trace node -o run COMMAND && "
-            "nsys export --type sqlite run.nsys-rep (on AMD GPUs: rocprofv3 --kernel-trace -f csv -- COMMAND)"
+            "nsys export --type sqlite run.nsys-rep (on AMD GPUs: rocprofv3 --kernel-trace -- COMMAND)"
         )
     return None
 

@@ -108,6 +108,8 @@ def read_roster(path: PathLike) -> Roster:
     header = text.split("\n", 1)[0]
     reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=header.count))
     columns = tuple(column.strip() for column in reader.fieldnames or ())
+    if not any(columns):
+        raise AnswerError(f"{name}: is empty; its first line is a header with a column 'student'")
     if "student" not in columns:
         raise AnswerError(f"{name}:1: the header has no column 'student'{choices('student', filter(None, columns))}")
     for column in columns:

@@ -146,21 +146,24 @@ def _count_explanation(point: Point, ceilings: Ceilings) -> list[str]:
         return [
             "if it runs a convolution, Winograd's algorithm or an FFT takes fewer multiplications than were counted"
         ]
-    l2, bandwidth = ceilings.device.levels.get("l2"), ceilings.device.bandwidth
-    if point.level != "dram" or point.bound == "compute" or l2 is None or not l2.capacity:
+    cache, bandwidth = ceilings.device.last_cache, ceilings.device.bandwidth
+    if point.level != "dram" or point.bound == "compute" or cache is None or not cache.capacity:
         return []
     assert point.fraction is not None
     assert point.seconds is not None
     launch_bytes = point.fraction * point.seconds * bandwidth / point.invocations  # minimum time x bandwidth
-    if launch_bytes > l2.capacity:
+    if not cache.holds(launch_bytes):
         return []
+    name = f"the {'L2 cache' if cache.name == 'l2' else cache.label} of {units.binary(cache.capacity)}"
     if point.counted:
         return [
-            f"its tensors of {units.si(launch_bytes, 'B')} per launch fit in the L2 cache of "
-            f"{units.binary(l2.capacity)}, so that not all of their bytes came from DRAM"
+            f"its tensors of {units.si(launch_bytes, 'B')} per launch fit in {name}, so that not all of their bytes "
+            "came from DRAM"
         ]
+    if cache.name != "l2":
+        return [f"counters state what left L2, and its {units.si(launch_bytes, 'B')} per launch fit in {name}"]
     return [
-        f"its {units.si(launch_bytes, 'B')} per launch fit in the L2 cache of {units.binary(l2.capacity)}, which may "
+        f"its {units.si(launch_bytes, 'B')} per launch fit in {name}, which may "
         "have been cold when bytes were counted and warm when time was measured"
     ]
 

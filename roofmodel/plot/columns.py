@@ -37,7 +37,7 @@ REASONS_COLUMN = Column(
     value=lambda row: [reason._asdict() for reason in row.reasons],
     flat=lambda reasons: "; ".join(f"{each['reason']}: {each['evidence']}" for each in reasons) or None,
     meaning="the reasons for its time, the costliest first: `reason`, `seconds` (an estimate of what its removal "
-    "saves) and `evidence`",
+    "saves; 0: unknown) and `evidence`",
 )
 
 

@@ -70,7 +70,7 @@ def draw(
             )
             for level in panel.levels if not several else []:
                 if level.bandwidth and level.name != "dram":
-                    slopes.append(canvas.draw_cache_ceiling(axes, level.name.upper(), level.bandwidth, top.peak))
+                    slopes.append(canvas.draw_cache_ceiling(axes, level.label, level.bandwidth, top.peak))
             for p in panel_points:
                 style = SeriesStyle(device_style.color, device_style.shape) if several else category_style(p.category)
                 _mark(axes, p, style, letter_of(p, letters))

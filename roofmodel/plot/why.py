@@ -10,13 +10,14 @@ from rich.text import Text
 from roofmodel.numbers import units
 from roofmodel.report.table import SECONDS, TEXT, Column, Table
 from roofmodel.roofline.kernel_names import short_names
+from roofmodel.roofline.launch_terms import LIMIT
 from roofmodel.roofline.points import Reason
 from roofmodel.roofline.reasons import NOTHING, REASONS, TITLES
 
 SHOWN = 8  # kernels in the section
 NAME_WIDTH = 60  # characters
 SECOND = 0.5  # of the cost of the first reason: a second one is shown
-WITH_COUNTERS = [rule.title for rule in REASONS if rule.needs]
+WITH_COUNTERS = {rule.title for rule in REASONS if any(not need.startswith(LIMIT) for need in rule.needs)}
 
 WHY = Table(
     "why",
@@ -47,7 +48,7 @@ def why_section(judged: Mapping[str, Sequence[Reason]], missing: Sequence[str]) 
     yield Text()
     yield Text("Why (saves: an estimate of the time that removing the reason saves)", style="bold")
     yield WHY.terminal(rows)
-    if len(missing) == len(WITH_COUNTERS):
+    if set(missing) >= WITH_COUNTERS:
         yield Text("more reasons need the counters of Nsight Compute: ncu --set full", style="dim")
     elif missing:
         lacking = (

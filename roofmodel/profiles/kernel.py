@@ -109,9 +109,11 @@ class Traffic(NamedTuple):
     l1: float | None = None
 
 
-AMD_ALTERNATIVE = "for AMD GPUs, give the CSV of rocprofv3 (rocprofv3 --kernel-trace -f csv) or a PyTorch trace"
+AMD_ALTERNATIVE = (
+    "for AMD GPUs, give the database or the CSV of rocprofv3 (rocprofv3 --kernel-trace) or a PyTorch trace"
+)
 AMD_COUNTERS = (
-    "rocprofv3 --pmc FETCH_SIZE WRITE_SIZE -f csv, and --pmc SQ_INSTS_VALU_MFMA_MOPS_F16 SQ_INSTS_VALU_MFMA_MOPS_BF16 "
+    "rocprofv3 --pmc FETCH_SIZE WRITE_SIZE, and --pmc SQ_INSTS_VALU_MFMA_MOPS_F16 SQ_INSTS_VALU_MFMA_MOPS_BF16 "
     "… in other passes, and give all files"
 )
 NO_FLOPS, NO_TRAFFIC = Flops(), Traffic()
@@ -169,6 +171,7 @@ class Kernel:
     launch: float | None = None  # start of the API call that launched it, in the same seconds
     occupancy: float | None = None  # achieved, as a fraction of the maximum warps
     registers: int | None = None  # per thread
+    shared_bytes: int | None = None  # static and dynamic shared memory of a block
     clock: float | None = None  # SM clock in hertz during the measurement
     flops: Flops = NO_FLOPS
     bytes: Traffic = NO_TRAFFIC
@@ -198,6 +201,7 @@ LIMITS = {
     "clock": Limit(1e11, "a clock", "times"),  # hertz; fifty times the fastest GPU's
     "occupancy": Limit(1.05, "an occupancy", "counters"),  # separate passes and rounding may exceed 1 slightly
     "registers": Limit(1024, "a number of registers", "counters"),  # per thread; 255 on NVIDIA GPUs, 512 on AMD's
+    "shared_bytes": Limit(2**20, "a size of shared memory", "counters"),  # of a block; 227 KiB on an H100
 }
 MAX_EXTENT = 2**31 - 1  # CUDA's largest grid
 

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 _KERNELS, _CALLS, _NVTX = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"
 _NAMES = ("demangledName", "shortName", "mangledName")
+SHARED = ("staticSharedMemory", "dynamicSharedMemory")
 _SIZES = ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ")
 _TIMES = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid")
 _THREAD_BITS = 24  # globalTid = hardware (8 bits), virtual machine (8), process (24), thread (24)
@@ -159,12 +160,12 @@ _NAMELESS = "unnamed kernel"
 
 
 def _activities(database: Database, strings: dict[Any, str]) -> Iterator[tuple[str, Row, dict[str, Any]]]:
-    for row in database.rows(_KERNELS, (*_TIMES, "registersPerThread", *_NAMES, *_SIZES)):
+    for row in database.rows(_KERNELS, (*_TIMES, "registersPerThread", *SHARED, *_NAMES, *_SIZES)):
         sizes = [row[column] for column in _SIZES]
         yield KERNEL, row, {
             "name": next((strings[row[column]] for column in _NAMES if row[column] in strings), _NAMELESS),
             "registers": None if row["registersPerThread"] is None else int(row["registersPerThread"]),
-            "grid": size(*sizes[:3]), "block": size(*sizes[3:]),
+            "shared_bytes": shared_bytes(row), "grid": size(*sizes[:3]), "block": size(*sizes[3:]),
         }  # fmt: skip
     columns = (*_TIMES, "bytes", "copyKind", "srcKind", "dstKind", *PEERS)
     for row in database.rows("CUPTI_ACTIVITY_KIND_MEMCPY", columns):
@@ -176,6 +177,12 @@ def _activities(database: Database, strings: dict[Any, str]) -> Iterator[tuple[s
 def size(x: Any, y: Any, z: Any) -> str | None:
     """A grid or block as text, such as `64,2,1`; None if a part is missing."""
     return None if x is None or y is None or z is None else f"{int(x)},{int(y)},{int(z)}"
+
+
+def shared_bytes(row: Row) -> int | None:
+    """The shared memory of a block; None if a part is missing."""
+    parts = [row[column] for column in SHARED]
+    return None if None in parts else sum(map(int, parts))
 
 
 def _place(row: Row) -> dict[str, Any]:

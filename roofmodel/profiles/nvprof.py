@@ -50,6 +50,7 @@ _HOW_TO_COLLECT = "collect with `nvprof --csv --print-gpu-trace --log-file trace
 
 _TRANSACTION = 32  # bytes of a DRAM or L2 transaction
 _BYTES = {"": 1, "B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30, "TB": 2**40}
+_SHARED_MEMORY = ("SSMem*", "DSMem*", "Static SMem", "Dynamic SMem")
 _CONTEXT = {"Device", "Context", "Stream", "Kernel", "Name", "Correlation_ID", "Start", "Duration"}
 # Column headers of wide tables are descriptions; these are the metrics used here, without blanks.
 _DESCRIBED = {
@@ -174,6 +175,7 @@ def _add_entry(entry: TableEntry, content: _NvprofContent, file: str) -> None:
 
 def _launch(entry: TableEntry, seconds: float, index: int, file: str) -> Kernel:
     row, units = entry.row, entry.units
+    shared = [size for column in _SHARED_MEMORY if (size := _size(entry, column)) is not None]
     return Kernel(
         id=str(index),
         file=file,
@@ -186,18 +188,24 @@ def _launch(entry: TableEntry, seconds: float, index: int, file: str) -> Kernel:
         seconds=seconds,
         start=_seconds(row["Start"], units.get("Start")),
         registers=cell_values.parse_count(row.get("Registers Per Thread", row.get("Regs*", ""))),
+        shared_bytes=sum(shared) if len(shared) == 2 else None,
         copy=_copy_size(entry) if row["Name"].startswith("[CUDA mem") else None,
     )
 
 
 def _copy_size(entry: TableEntry) -> CopySize:
     row = entry.row
-    match = re.fullmatch(r"(.*?)\s*([KMGT]?B|)", row.get("Size", "").strip("- "))
-    number = cell_values.parse_number(match[1]) if match else None
-    unit = (match[2] if match else "") or entry.units.get("Size", "")
-    size = None if number is None or unit not in _BYTES else round(number * _BYTES[unit])
     memory = host_memory(row.get("SrcMemType", "").strip("-"), row.get("DstMemType", "").strip("-"))
-    return CopySize(size, copy_direction(row["Name"]), memory, _peer(row, "Src"), _peer(row, "Dst"))
+    size, direction = _size(entry, "Size"), copy_direction(row["Name"])
+    return CopySize(size, direction, memory, _peer(row, "Src"), _peer(row, "Dst"))
+
+
+def _size(entry: TableEntry, column: str) -> int | None:
+    """A number of bytes; its unit is in the cell or in that of the column."""
+    match = re.fullmatch(r"(.*?)\s*([KMGT]?B|)", entry.row.get(column, "").strip("- "))
+    number = cell_values.parse_number(match[1]) if match else None
+    unit = (match[2] if match else "") or entry.units.get(column, "")
+    return None if number is None or unit not in _BYTES else round(number * _BYTES[unit])
 
 
 def _peer(row: Row, side: str) -> str | None:

@@ -5,6 +5,7 @@
     CUPTI_ACTIVITY_KIND_RUNTIME, _DRIVER                                CUDA calls, with the number of their function
     CUPTI_ACTIVITY_KIND_MARKER                                          NVTX ranges: a start and an end with one id
     CUPTI_ACTIVITY_KIND_DEVICE                                          devices
+    CUPTI_ACTIVITY_KIND_ENVIRONMENT                                     clock, temperature and power, sampled
     StringTable                                                         names
 
 Codes of copies, memory and markers are those of cupti_activity.h. Metrics and events have the numbers that CUPTI gives
@@ -15,26 +16,39 @@ from __future__ import annotations
 
 import sqlite3
 import struct
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from typing import Any, BinaryIO
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
 
 from roofmodel.errors import ProfileError
 from roofmodel.profiles.kernel import Evidence, Profile
-from roofmodel.profiles.nsys import DIRECTIONS, PEERS, add_activity, copy_cells, size
+from roofmodel.profiles.nsys import DIRECTIONS, PEERS, SHARED, add_activity, copy_cells, shared_bytes, size
 from roofmodel.profiles.nsys_database import MAGIC, Database, opened
 from roofmodel.profiles.timelines.timeline import (
     CALLS,
+    CLOCK,
     COPY,
     KERNEL,
     MEMSET,
     OPERATORS,
+    POWER,
+    POWER_LIMIT,
     RANGES,
+    TEMPERATURE,
+    THROTTLED,
     WORK,
+    Samples,
     TableBuilder,
     Timeline,
     empty,
     with_launches,
 )
+
+if TYPE_CHECKING:
+    import pandas
 
 _KERNELS = ("CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL", "CUPTI_ACTIVITY_KIND_KERNEL")
 _COPIES = ("CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMCPY2")
@@ -45,6 +59,8 @@ _SIZES = ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ")
 _MEMORY = {1: "pageable", 2: "pinned", 3: "device", 4: "device", 5: "managed"}
 _START, _END = 2, 4  # CUpti_ActivityFlag of a marker
 _OF_THREAD = 2  # CUpti_ActivityObjectKind: its number is a process (4 bytes) and a thread (8 bytes)
+_SPEED, _TEMPERATURE, _POWER = 1, 2, 3  # CUpti_ActivityEnvironmentKind
+_THROTTLE, _UNKNOWN_REASONS = 0x4 | 0x8, 0xC0000000  # CUpti_EnvironmentClocksThrottleReason: power cap, slowdown
 _EXPORT = "`nvprof -i FILE --csv --print-gpu-trace`"
 _AGAIN = f"profile again with `nvprof -o run.nvprof COMMAND`, or export with {_EXPORT}"
 # Functions that launch, copy, wait or allocate, by their number in cupti_runtime_cbid.h and cupti_driver_cbid.h, which
@@ -108,19 +124,60 @@ def read_timeline(file: BinaryIO, name: str) -> Timeline:
                 f"names. Print them with {_EXPORT} and give that file"
             )
         devices = tuple(_devices(database, names))
+        series = _environment(database)
     activities = work.frame()
     tables = (activities, calls.frame(), empty(OPERATORS), ranges.frame())
     begin = int(activities["start"].min())
-    return with_launches(Timeline("nvprof", name, *tables, devices, tuple(warnings), begin))
+    timeline = with_launches(Timeline("nvprof", name, *tables, devices, tuple(warnings), begin))
+    return replace(timeline, samples=_samples(timeline.work, series))
+
+
+def _environment(database: Database) -> dict[tuple[str, str], list[tuple[int, float]]]:
+    """What `nvprof --system-profiling on` samples, by device and quantity: time and value."""
+    series: dict[tuple[str, str], list[tuple[int, float]]] = defaultdict(list)
+    columns = ("deviceId", "timestamp", "environmentKind", "data")
+    for row in database.rows("CUPTI_ACTIVITY_KIND_ENVIRONMENT", columns):
+        if not isinstance(row["data"], bytes):
+            continue
+        first, second, _, _, reasons = struct.unpack_from("<5I", row["data"].ljust(20, b"\0"))
+        values: dict[str, float] = {}
+        if row["environmentKind"] == _SPEED:
+            values[CLOCK] = first * 1e6
+            if not reasons & _UNKNOWN_REASONS:
+                values[THROTTLED] = float(bool(reasons & _THROTTLE))
+        elif row["environmentKind"] == _TEMPERATURE:
+            values[TEMPERATURE] = float(first)
+        elif row["environmentKind"] == _POWER:
+            values |= {POWER: first / 1e3, POWER_LIMIT: second / 1e3}  # of mW
+        for quantity, value in values.items():
+            series[str(row["deviceId"]), quantity].append((int(row["timestamp"]), value))
+    return series
+
+
+def _samples(
+    work: pandas.DataFrame, series: Mapping[tuple[str, str], list[tuple[int, float]]]
+) -> dict[tuple[str | None, str | None, str], Samples]:
+    """The samples of the GPU of each process and device."""
+    arrays = {
+        place: Samples(np.array([time for time, _ in pairs], np.int64), np.array([value for _, value in pairs]))
+        for place, pairs in ((place, sorted(pairs)) for place, pairs in series.items())
+    }
+    places = work[["process", "device"]].drop_duplicates().astype(object).to_numpy().tolist()
+    return {
+        (process, device, quantity): samples
+        for process, device in places
+        for (sampled, quantity), samples in arrays.items()
+        if sampled == device
+    }
 
 
 def _activities(database: Database, names: Mapping[object, str]) -> Iterator[tuple[str, sqlite3.Row, dict[str, Any]]]:
     for table in _KERNELS:
-        for row in database.rows(table, (*_WHERE, "name", "registersPerThread", *_SIZES)):
+        for row in database.rows(table, (*_WHERE, "name", "registersPerThread", *SHARED, *_SIZES)):
             sizes = [row[column] for column in _SIZES]
             yield KERNEL, row, {
                 "name": names.get(row["name"], str(row["name"])), "registers": row["registersPerThread"],
-                "grid": size(*sizes[:3]), "block": size(*sizes[3:]),
+                "shared_bytes": shared_bytes(row), "grid": size(*sizes[:3]), "block": size(*sizes[3:]),
             }  # fmt: skip
     for table in _COPIES:
         for row in database.rows(table, (*_WHERE, "bytes", "copyKind", "srcKind", "dstKind", *PEERS)):

@@ -37,12 +37,8 @@ _LISTED = 3  # names of skipped files in a warning
 _SPREADSHEET = re.compile(
     rb'^(?:\xef\xbb\xbf)?"?(?:ID|Process ID|Time ?\(%\)|Start ?\(\w+\))"?([;\t])', re.MULTILINE
 )  # tables of ncu and nsys that a spreadsheet saved
-# Table headers and the top-level JSON key that AMD's profilers write.
-_AMD = re.compile(
-    rb'^"?(Dispatch_ID|Kernel_Name"?,"?Count|Name"?,"?Calls"?,"?TotalDurationNs|Kind"?,"?Agent_Id)\b'
-    rb'|^\s*\{\s*"rocprofiler-sdk-tool"',
-    re.MULTILINE,
-)
+# Table headers that AMD's profilers write.
+_AMD = re.compile(rb'^"?(Dispatch_ID|Name"?,"?Calls"?,"?TotalDurationNs|Kind"?,"?Agent_Id)\b', re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -128,8 +124,8 @@ READERS: tuple[tuple[str, Recognize, Read], ...] = (
     ("Nsight Compute", ncu.recognize, _read_ncu),
     ("nvprof", nvprof.recognize, read_each_file(nvprof.read)),
     ("nvprof", nvprof_database.recognize, read_each_file(nvprof_database.read)),
+    ("AMD's rocprof", rocprof.recognize, _read_rocprof),  # before nsys, which takes any other database
     ("Nsight Systems", nsys.recognize, read_each_file(nsys.read)),
-    ("AMD's rocprof", rocprof.recognize, _read_rocprof),
     ("the PyTorch profiler", torch_trace.recognize, read_each_file(torch_trace.read)),
 )
 

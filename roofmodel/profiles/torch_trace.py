@@ -311,6 +311,7 @@ def _work_columns(
         "grid": fields.sizes(args, "grid"),
         "block": fields.sizes(args, "block"),
         "registers": fields.integers(args, "registers per thread"),
+        "shared_bytes": fields.integers(args, "shared memory"),
         "occupancy": fields.numbers(args, "est. achieved occupancy %"),
     }
     if not any("Collective name" in each for each in args):

@@ -7,6 +7,8 @@ from functools import partial
 
 from roofmodel.devices.device import Device
 from roofmodel.profiles.kernel import Kernel, Profile
+from roofmodel.roofline.counted_kernels import with_counts
+from roofmodel.roofline.launch_terms import Launch
 from roofmodel.roofline.points import GROUPINGS, Reason
 from roofmodel.roofline.reasons import BOUNDS, REASONS, reasons
 
@@ -15,27 +17,36 @@ JUDGED = 2000  # launches: the longest ones of a profile
 
 def reasons_by_group(profile: Profile, device: Device | None, by: str = "name") -> dict[str, list[Reason]]:
     """The reasons of the kernels grouped by a key of GROUPINGS, summed over their launches, the longest first."""
+    profile = _counted(profile, device)
     return summed_reasons(profile.longest(JUDGED), device, _idle(profile), GROUPINGS[by])
 
 
 def reasons_by_launch(profile: Profile, device: Device | None) -> Callable[[Kernel], list[Reason]]:
     """A function that judges a kernel of a profile; none for launches that are not among the JUDGED longest ones."""
-    idle = _idle(profile)
+    counted = _counted(profile, device)
+    idle = _idle(counted)
+    same = {} if counted is profile else dict(zip(map(id, profile.kernels), counted.kernels, strict=True))
     shortest = 0.0 if len(profile.kernels) <= JUDGED else profile.longest(JUDGED)[-1].seconds or 0.0
 
     def judge(kernel: Kernel) -> list[Reason]:
         if (kernel.seconds or 0.0) < shortest:
             return []
+        kernel = same.get(id(kernel), kernel)
         return reasons(kernel, device, idle.get(id(kernel), 0.0))
 
     return judge
+
+
+def _counted(profile: Profile, device: Device | None) -> Profile:
+    """The profile with the work that the shapes of its operators state; only PyTorch records them."""
+    return with_counts(profile, device)[0] if device is not None and profile.tool == "torch" else profile
 
 
 def not_judged(profile: Profile, device: Device | None) -> list[str]:
     """The titles of the reasons whose counters no kernel of a profile has; only NVIDIA GPUs have such counters."""
     if profile.tool == "rocprof" or (device is not None and device.vendor not in (None, "NVIDIA")):
         return []
-    known = {name for kernel in profile.longest(JUDGED) for name in kernel.counters or ()}
+    known = {name for kernel in profile.longest(JUDGED) for name in Launch(kernel, device).counters}
     return [rule.title for rule in REASONS if not known.issuperset(rule.needs)]
 
 

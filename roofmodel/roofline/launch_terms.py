@@ -3,6 +3,7 @@
     time = idle time before it + max(waiting, busy time of DRAM, of L2, of L1, of the pipes of the SMs)
 
 The busy time of a unit is its utilization x the measured time, and at least its FLOPs or bytes at the device's ceiling.
+The occupancy of a launch without counters follows from its registers, shared memory and block.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from roofmodel.devices.device import Device
+from roofmodel.devices.occupancy import WARP, block_limits, theoretical_occupancy
 from roofmodel.profiles.kernel import Kernel
+from roofmodel.roofline.categories import category
 from roofmodel.roofline.points import flops_by_pipe
 
 DRAM_REACHED = 0.92  # of the peak bandwidth, by copies (BabelStream: 3.08 of 3.35 TB/s on an H100 SXM)
 IMPOSSIBLE = 1.2  # of the time: a unit that is busy longer did not do the counted work (Winograd, cached tensors)
-WARP = 32  # threads
-LIMIT = "launch__occupancy_limit_"
+LIMIT, _THEORETICAL = "launch__occupancy_limit_", "sm__maximum_warps_per_active_cycle_pct"
 _LIMITERS = {"registers": "registers", "shared_memory": "shared_mem", "block_size": "blocks", "barriers": "barriers"}
 
 
@@ -44,12 +46,27 @@ class Terms(NamedTuple):
         return self._replace(busy=after, waiting=self.waiting * min(max(after.values()) / before, 1) if before else 0.0)
 
 
+def _occupancy(kernel: Kernel, device: Device | None) -> dict[str, float]:
+    """What Nsight Compute states of the occupancy, from a launch that another profiler recorded; empty if unknown."""
+    capability = device and device.compute_capability
+    if not capability or not kernel.block or kernel.registers is None or kernel.shared_bytes is None:
+        return {}
+    if category(kernel.name) == "communication":  # which waits for links, not for warps
+        return {}
+    threads = math.prod(kernel.block)
+    limits = block_limits(capability, threads, kernel.registers, kernel.shared_bytes)
+    if limits is None:
+        return {}
+    named = {LIMIT + _LIMITERS.get(name, name): float(blocks) for name, blocks in limits._asdict().items()}
+    return {**named, _THEORETICAL: theoretical_occupancy(capability, threads, limits)}
+
+
 class Launch:
     """The evidence of one launch: its counters, and the device that it ran on (None: unknown)."""
 
     def __init__(self, kernel: Kernel, device: Device | None, gap: float = 0.0) -> None:
         self.kernel, self.device, self.gap = kernel, device, gap
-        self.counters = kernel.counters or {}
+        self.counters = {**_occupancy(kernel, device), **(kernel.counters or {})}
         self.seconds = (kernel.seconds or 0.0) / kernel.invocations
 
     def get(self, *names: str) -> float | None:
@@ -59,6 +76,11 @@ class Launch:
     def total(self, *names: str) -> float:
         """The sum of the counters that were collected."""
         return sum(self.counters.get(name) or 0.0 for name in names)
+
+    @property
+    def has_counters(self) -> bool:
+        """Whether the file has counters of Nsight Compute for it."""
+        return bool(self.kernel.counters)
 
     @property
     def multiprocessors(self) -> int | None:
@@ -95,7 +117,7 @@ class Launch:
 
     @property
     def theoretical_occupancy(self) -> float | None:
-        return self.get("sm__maximum_warps_per_active_cycle_pct")
+        return self.get(_THEORETICAL)
 
     @property
     def active(self) -> float | None:

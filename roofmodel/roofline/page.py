@@ -24,7 +24,7 @@ from roofmodel.roofline.panel import (
     provenance,
     view,
 )
-from roofmodel.roofline.points import LEVELS, Point
+from roofmodel.roofline.points import Point
 from roofmodel.version import __version__
 
 SYMBOLS = {
@@ -132,9 +132,7 @@ def _ceilings(index: int, panels: Sequence[Panel]) -> list[dict[str, Any]]:
             for p in pipes
         ),
         *(
-            ceiling(
-                "level", v.name, v.bandwidth, f"{v.name.upper()} {units.si(v.bandwidth, 'B/s', 4)}", v.name == "dram"
-            )
+            ceiling("level", v.name, v.bandwidth, f"{v.label} {units.si(v.bandwidth, 'B/s', 4)}", v.name == "dram")
             for v in panel.device.levels.values()
             if v.bandwidth
         ),
@@ -175,14 +173,14 @@ def _mark(number: int, index: int, device: str, point: Point, name: str, style: 
 def _toggles(panels: Sequence[Panel]) -> Iterator[str]:
     """Checkboxes, which are also the legend: memory levels, pipes, categories, marks and devices."""
     devices = [panel.device for panel in panels]
-    levels = [name for name in LEVELS if any(name in d.levels and d.levels[name].bandwidth for d in devices)]
+    levels = {level.name: level.label for d in devices for level in d.levels.values() if level.bandwidth}
     pipes = {p.name: p.peak for d in devices for p in d.pipes.values()}
     shown = {pipe.name for panel in panels for pipe in panel.pipes}
     shown |= {"dram"} if len(panels) > 1 else {level.name for level in panels[0].levels}
     several = len(panels) > 1
     marks = dict.fromkeys(_mark_kind(p) for panel in panels for p in panel.points)
     signs = {name: f'<span class="swatch">{sign}</span>' for name, (_, sign) in LEVEL_SYMBOLS.items()}
-    yield from _boxes("Memory", [("level", name, name.upper(), signs.get(name, ""), name in shown) for name in levels])
+    yield from _boxes("Memory", [("level", n, label, signs.get(n, ""), n in shown) for n, label in levels.items()])
     yield from _boxes("Pipes", [("pipe", n, n, "", n in shown) for n in sorted(pipes, key=lambda n: -pipes[n])])
     yield from _boxes(
         "Work",

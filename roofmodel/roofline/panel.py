@@ -12,7 +12,7 @@ from roofmodel.devices.parts import Level, Pipe
 from roofmodel.report import marks
 from roofmodel.report.marks import SeriesStyle
 from roofmodel.roofline.pipes import pipes_in_use
-from roofmodel.roofline.points import LEVELS, Point
+from roofmodel.roofline.points import Point
 
 CATEGORY_COLORS = {
     "GEMM": marks.ORANGE,
@@ -89,10 +89,12 @@ class Panel(NamedTuple):
 
     @property
     def levels(self) -> list[Level]:
-        """DRAM, then the other memory levels that have points and a known bandwidth."""
-        at = {"dram", *(p.level for p in self.drawn)}
-        known_levels = [self.device.levels[name] for name in LEVELS if name in at and name in self.device.levels]
-        return [level for level in known_levels if level.bandwidth]
+        """DRAM, the Infinity Cache in front of it, and the other levels that have points and a known bandwidth.
+
+        No counter states what the Infinity Cache serves: bytes of DRAM are those of both.
+        """
+        at = {"dram", "infinity_cache", *(p.level for p in self.drawn)}
+        return [level for name, level in self.device.levels.items() if name in at and level.bandwidth]
 
 
 def provenance(panels: Iterable[Panel], sources: Iterable[str]) -> str:

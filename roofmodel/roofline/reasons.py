@@ -22,10 +22,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from roofmodel.devices.device import Device
+from roofmodel.devices.occupancy import WARP
 from roofmodel.numbers import units
 from roofmodel.profiles.kernel import Kernel
 from roofmodel.roofline.categories import category
-from roofmodel.roofline.launch_terms import DRAM_REACHED, IMPOSSIBLE, LIMIT, WARP, Launch, Terms
+from roofmodel.roofline.launch_terms import DRAM_REACHED, IMPOSSIBLE, LIMIT, Launch, Terms
 from roofmodel.roofline.points import Reason, flops_by_pipe
 
 SHORTEST = 1e-6  # seconds of an empty kernel, about
@@ -39,7 +40,18 @@ NOTHING = "nothing here to win: "
 
 
 Removed = tuple[Terms, str] | None
-"""The terms without a reason, and its evidence; None if the reason does not apply."""
+"""The terms without a reason, and its evidence; the same terms if its cost is unknown; None if it does not apply."""
+
+
+def _with_less_waiting(launch: Launch, terms: Terms, share: float, evidence: str, waits: bool = False) -> Removed:
+    """Waiting takes a share of its time.
+
+    Whether a launch without counters and without known work waits is unknown, unless `waits`; then the reason is stated
+    if it could keep the launch from its ceiling.
+    """
+    if waits or launch.has_counters or terms.busy:
+        return terms._replace(waiting=terms.waiting * share), evidence
+    return (terms, evidence) if share < AT_CEILING else None
 
 
 # --- Before the launch, and its clock -----------------------------------------------------------------
@@ -72,16 +84,18 @@ def _blocks(launch: Launch) -> str:
 
 
 def _few_blocks(launch: Launch, terms: Terms) -> Removed:
-    """With a full wave, waiting takes blocks / (blocks that fit at once) of its time."""
+    """With a full wave, waiting takes blocks / (blocks that fit at once) of its time, or else blocks / SMs."""
     sms, blocks = launch.multiprocessors, launch.blocks
-    if blocks is None or not sms:
+    if blocks is None or not sms or category(launch.kernel.name) == "communication":  # which waits for links
         return None
     waves = launch.waves or (blocks / sms if blocks < sms else None)
     if waves is None or waves >= 1:
         return None
     where = f"on {sms} SMs" if blocks < sms or launch.waves is None else f"of {round(blocks / waves)} that fit at once"
     full = f": {units.significant(waves)} waves" if launch.waves else ""
-    return terms._replace(waiting=terms.waiting * waves), f"{_blocks(launch)} {where}{full}"
+    idle_sms = blocks < sms and not launch.has_counters and not terms.busy  # nothing more is known
+    share, text = blocks / sms if idle_sms else waves, f"{_blocks(launch)} {where}{full}"
+    return _with_less_waiting(launch, terms, share, text, waits=idle_sms)
 
 
 def _tail(launch: Launch, terms: Terms) -> Removed:
@@ -95,7 +109,7 @@ def _tail(launch: Launch, terms: Terms) -> Removed:
     at_once = round((launch.blocks or 0) / waves)
     last = (launch.blocks or 0) - at_once * (math.ceil(waves - 1e-9) - 1)
     text = f"{_blocks(launch)}, {at_once} at once: {math.ceil(waves - 1e-9)} waves, the last one of {last}"
-    return terms._replace(waiting=terms.waiting * share), text
+    return _with_less_waiting(launch, terms, share, text, waits=category(launch.kernel.name) in MATMULS)
 
 
 def _residency(launch: Launch) -> float | None:
@@ -121,22 +135,29 @@ def _achieved_occupancy(launch: Launch, terms: Terms) -> Removed:
 
 def _limited_by(limiter: str) -> Callable[[Launch, Terms], Removed]:
     def remove(launch: Launch, terms: Terms) -> Removed:
-        """Up to the next limit, waiting falls in proportion to the blocks of an SM."""
+        """Up to the next limit, waiting falls in proportion to the blocks of an SM.
+
+        Kernels of matrix products load the next tiles while they compute, so that few warps suffice: only counters tell
+        whether these wait.
+        """
         limits, most = launch.limits, launch.max_blocks
         own = min(limits.values(), default=None)
         first = [name for name, blocks in limits.items() if blocks == own]
         if own is None or most is None or own >= most or first[0] != limiter or launch.waves is None:
             return None
         higher = min([blocks for blocks in limits.values() if blocks > own] + [most])
-        known, occupancy = launch.kernel.registers, launch.theoretical_occupancy
+        if not launch.has_counters and category(launch.kernel.name) in MATMULS:
+            return None
+        known, shared, occupancy = launch.kernel.registers, launch.kernel.shared_bytes, launch.theoretical_occupancy
         shown = f"{occupancy:.1%} theoretical occupancy: " if occupancy else ""
         details = {
             "registers": f", {known} registers per thread" if known else "",
+            "shared_memory": f", {units.binary(shared)} of shared memory per block" if shared else "",
             "block_size": f", the most that an SM takes, of {units.count(launch.warps_per_block or 0, 'warp')} each",
         }
         also = "".join(f", {name.replace('_', ' ')} allow no more" for name in first[1:])
         evidence = f"{shown}{units.count(round(own), 'block')} per SM{details.get(limiter, '')}{also}"
-        return terms._replace(waiting=terms.waiting * own / higher), evidence
+        return _with_less_waiting(launch, terms, own / higher, evidence)
 
     return remove
 
@@ -315,7 +336,7 @@ _STALLS = {
 
 def _shows_waste(launch: Launch, unit: str) -> bool:
     """Whether the counters would show work of a unit that could be avoided; work that is counted from shapes cannot."""
-    if not launch.counters:
+    if not launch.has_counters:
         return True
     if unit == "sm":
         tensor = max((s for pipe, s in launch.pipe_seconds.items() if pipe.startswith("tensor_")), default=0.0)
@@ -415,7 +436,7 @@ def reasons(kernel: Kernel, device: Device | None, gap: float = 0.0) -> list[Rea
         reason = Reason(rule.name, cost * kernel.invocations, removed[1])
         if rule.name in BOUNDS and terms.busy[terms.busiest or ""] >= AT_CEILING * launch.seconds:
             bound = reason
-        if cost > RELEVANT * (launch.seconds + gap):
+        if cost > RELEVANT * (launch.seconds + gap) or removed[0] is terms:
             costly.append(reason)
         terms = removed[0]
     costly.sort(key=lambda reason: -reason.seconds)

@@ -140,7 +140,7 @@ def prefill_seconds(att: AttentionWork, chip: Chip, timing: PrefillTiming) -> Nu
     pipe: Number = _by_head_size("pipe", att, timing)
     sm_rate: FlopsPerSecond = chip.peak / chip.multiprocessors * pipe
     seconds_per_key: Seconds = timing.rows * _pair_flops(att) / sm_rate
-    fill: Number = _by_head_size("fill", att, timing)
+    fill: Seconds = _by_head_size("fill", att, timing)
     longest_tile: Seconds = longest_keys * seconds_per_key + fill
     shared: Seconds = tiles * (tile_keys * seconds_per_key + fill) / chip.multiprocessors
     several = tiles > chip.multiprocessors
@@ -181,7 +181,7 @@ def decode_seconds(att: AttentionWork, chip: Chip, timing: DecodeTiming) -> Numb
     blocks_per_group: Number = either(group > most_heads, group, 1)
     blocks: Number = att.batch * att.kv_heads * blocks_per_group
     rows: Number = timing.rows * ceil_div(group * att.queries, timing.rows * blocks_per_group)
-    wave: Number = _by_head_size("wave", att, timing)
+    wave: Seconds = _by_head_size("wave", att, timing)
     start = wave * either(blocks_per_group < group, 1, timing.single)
     seconds_per_key: Seconds = rows * _pair_flops(att) * chip.multiprocessors / (chip.peak * timing.pipe)
     seconds_per_byte: Number = _seconds_per_byte(att, att.bytes, chip, timing)

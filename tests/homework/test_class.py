@@ -225,7 +225,7 @@ def test_names_of_students_are_no_paths(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("roster", "message"),
     [
-        ("", "roster.csv:1: the header has no column 'student'"),
+        ("", "roster.csv: is empty; its first line is a header with a column 'student'"),
         ("name,Student\nA,1\n", "roster.csv:1: the header has no column 'student'; did you mean 'Student'?"),
         ("student\n", "roster.csv: lists no students"),
         ("student,name\n1,a\n1,b\n", "roster.csv:3: student '1' is also in line 2"),

@@ -97,6 +97,16 @@ def test_bytes_that_fit_in_the_l2_are_an_explanation() -> None:
     assert "fit in the L2" not in findings(kernel(seconds=20e-6, dram=60e6))[0]
 
 
+def test_bytes_that_fit_in_the_infinity_cache_are_an_explanation_on_an_mi300x() -> None:
+    """100 MB in 10 us are 10 TB/s, 189 % of DRAM's 5.3 and below the 17.2 of the cache, which has 268 MB."""
+    (text,) = findings(kernel(seconds=10e-6, dram=100e6), "mi300x")
+    assert "reaches 189% of its dram ceiling" in text
+    assert "counters state what left L2, and its 100 MB per launch fit in the Infinity Cache of 256 MiB" in text
+    assert "Infinity Cache" not in findings(kernel(seconds=50e-6, dram=500e6), "mi300x")[0]
+    (text,) = findings(kernel(seconds=10e-6, dram=100e6), "mi300x", counted=True)
+    assert "its tensors of 100 MB per launch fit in the Infinity Cache of 256 MiB" in text
+
+
 def test_another_device_of_the_generation_is_an_explanation() -> None:
     # 1.8 GB in 1 ms are 116 % of 1555 GB/s, 88 % of 2039 and 93 % of 1935
     (text,) = findings(kernel(dram=1.8e9), "a100-sxm-40gb", how="assumed")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 
 from roofmodel.profiles.ncu.report import MAGIC
-from tests.profiles import test_nsys, test_nvprof, test_torch_trace
+from tests.profiles import test_nsys, test_nvprof, test_rocprof, test_rocprof_database, test_torch_trace
 from tests.profiles.ncu import samples as ncu
 from tests.profiles.ncu import test_reader as test_ncu
 
@@ -73,11 +73,18 @@ TEXTS: dict[str, str] = {
     "nsys-summary": test_nsys.SUM,
     "nsys-trace": test_nsys.GPU_TRACE,
     "nsys-launches": test_nsys.EXEC,
+    "rocprof-trace": test_rocprof.TRACE,
+    "rocprof-copies": test_rocprof.COPIES,
+    "rocprof-counters": test_rocprof.counters((1, "FETCH_SIZE", 10), (1, "SQ_INSTS_VALU_MFMA_MOPS_F16", 20)),
+    "rocprof-compute": test_rocprof.workload()["pmc_perf.csv"],
+    "rocprof-compute-system": test_rocprof.workload()["sysinfo.csv"],
     "torch": test_torch_trace.SAMPLE.decode(),
 }
 SEEDS: dict[str, bytes] = {name: text.encode() for name, text in TEXTS.items()} | {
     "ncu-long-utf16": _long().encode("utf-16"),
     "ncu-rep": MAGIC + b"\2\0\0\0\x08\x01",
     "nsys-sqlite": test_nsys.SQLITE,
+    "rocpd": test_rocprof_database.SQLITE,
+    "rpd": test_rocprof_database.RPD_SQLITE,
     "torch-gzip": gzip.compress(test_torch_trace.SAMPLE, mtime=0),
 }

@@ -22,7 +22,8 @@ STRINGS = "CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)"
 KERNEL = (
     "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER, end INTEGER, deviceId INTEGER, contextId INTEGER, "
     "streamId INTEGER, correlationId INTEGER, globalPid INTEGER, demangledName INTEGER, shortName INTEGER, "
-    "registersPerThread INTEGER, gridX INTEGER, gridY INTEGER, gridZ INTEGER, blockX INTEGER, blockY INTEGER, "
+    "registersPerThread INTEGER, staticSharedMemory INTEGER, dynamicSharedMemory INTEGER, "
+    "gridX INTEGER, gridY INTEGER, gridZ INTEGER, blockX INTEGER, blockY INTEGER, "
     "blockZ INTEGER)"
 )
 RUNTIME = (
@@ -125,6 +126,13 @@ def test_a_kernel_has_its_name_sizes_and_exact_time():
     assert kernel.start == 1.500000001
     assert (kernel.grid, kernel.block, kernel.registers) == ((64, 2, 1), (256, 1, 1), 32)
     assert (kernel.device, kernel.stream, kernel.process) == ("0", "7", str(PID))
+
+
+def test_the_shared_memory_of_a_block_is_static_and_dynamic_and_unknown_without_one_of_them():
+    file = (
+        export().kernel(start=1, end=2, staticSharedMemory=16, dynamicSharedMemory=4096).kernel(dynamicSharedMemory=8)
+    )
+    assert [kernel.shared_bytes for kernel in file.read().kernels] == [16 + 4096, None]
 
 
 def test_kernels_are_in_the_order_of_their_starts():

@@ -19,7 +19,7 @@ TRACE = f"""==7== NVPROF is profiling process 7, command: ./secret-host/app --us
 ==7== Profiling result:
 {HEADER}
 s,ms,,,,,,,,KB,B,MB,GB/s,,,,,,
-9.245914,41.306943,64,1,1,1024,1,1,14,0.000000,0,,,,,"Tesla V100-SXM2 (3)","1","7","void init(double*, int)"
+9.245914,41.306943,64,1,1,1024,1,1,14,1.500000,64,,,,,"Tesla V100-SXM2 (3)","1","7","void init(double*, int)"
 9.287300,0.500000,128,2,1,256,1,1,32,0.000000,0,,,,,"Tesla V100-SXM2 (3)","1","14","void f<int=4, float>(float*, int)"
 """
 COPY = '9.3,7.0,,,,,,,,,,366.210938,8.657959,"Pageable","Device","Tesla V100-SXM2 (3)","1","7","[CUDA memcpy HtoD]"\n'
@@ -48,7 +48,7 @@ METRICS = """==9== NVPROF is profiling process 9, command: ./app
 """
 TEXT_TRACE = """==7== Profiling result:
    Start  Duration            Grid Size      Block Size     Regs*    SSMem*    DSMem*      Size  Throughput  SrcMemType  DstMemType           Device   Context    Stream  Name
-326.63ms  1.6782ms          (32768 1 1)      (1024 1 1)        14        0B        0B         -           -           -           -     TITAN Xp (0)         1         7  void init<double>(double*, double) [128]
+326.63ms  1.6782ms          (32768 1 1)      (1024 1 1)        14  8.0000KB      512B         -           -           -           -     TITAN Xp (0)         1         7  void init<double>(double*, double) [128]
 1.07555s     928ns                    -               -         -         -         -  2.0000KB  2.0553GB/s      Device    Pageable     TITAN Xp (0)         1         7  [CUDA memcpy DtoH]
 
 Regs: Number of registers used per CUDA thread. This number includes registers used internally.
@@ -75,9 +75,10 @@ def read(text):
 
 
 def test_a_trace_row_takes_its_units_from_the_units_row():
-    copy, kernel = read(TRACE).kernels
-    assert copy.seconds == 0.041306943  # 41.306943 ms
-    assert copy.start == 9.245914  # s
+    first, kernel = read(TRACE).kernels
+    assert first.seconds == 0.041306943  # 41.306943 ms
+    assert first.start == 9.245914  # s
+    assert (first.shared_bytes, kernel.shared_bytes) == (1536 + 64, 0)  # 1.5 KiB static, 64 B dynamic
     assert kernel.seconds == 0.0005  # 0.5 ms
     assert (kernel.grid, kernel.block, kernel.registers) == ((128, 2, 1), (256, 1, 1), 32)
     assert (kernel.stream, kernel.process, kernel.name) == ("14", "7", "void f<int=4, float>(float*, int)")
@@ -249,6 +250,7 @@ def test_a_text_trace_is_read_with_the_units_of_its_suffixes():
     (kernel,) = profile.kernels
     assert (kernel.name, kernel.seconds, kernel.start) == ("void init<double>(double*, double)", 1.6782e-3, 0.32663)
     assert (kernel.grid, kernel.block, kernel.registers) == ((32768, 1, 1), (1024, 1, 1), 14)
+    assert kernel.shared_bytes == 8192 + 512
     assert profile.warnings == ("1 memory copy or memset is not listed as kernels",)
 
 

@@ -15,6 +15,7 @@ import pytest
 
 import roofmodel
 from roofmodel.errors import ProfileError
+from tests.printing import printed
 
 
 def written(path: Path) -> str:
@@ -25,10 +26,11 @@ def written(path: Path) -> str:
             CREATE TABLE StringTable (_id_ INTEGER PRIMARY KEY AUTOINCREMENT, value TEXT);
             INSERT INTO StringTable VALUES (1, '_Z5saxpyifPKfPf'), (2, 'Tesla V100-SXM2-16GB');
             CREATE TABLE CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL (_id_ INTEGER PRIMARY KEY, registersPerThread INT,
+                staticSharedMemory INT, dynamicSharedMemory INT,
                 start INT, end INT, deviceId INT, contextId INT, streamId INT, gridX INT, gridY INT, gridZ INT,
                 blockX INT, blockY INT, blockZ INT, correlationId INT, name INT);
             INSERT INTO CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL
-                VALUES (1, 16, 2000000, 2020000, 0, 1, 7, 4096, 1, 1, 256, 1, 1, 5, 1);
+                VALUES (1, 16, 1024, 512, 2000000, 2020000, 0, 1, 7, 4096, 1, 1, 256, 1, 1, 5, 1);
             CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY (_id_ INTEGER PRIMARY KEY, copyKind INT, srcKind INT, dstKind INT,
                 bytes INT, start INT, end INT, deviceId INT, contextId INT, streamId INT, correlationId INT);
             INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (1, 1, 1, 3, 1048576, 1800000, 1900000, 0, 1, 7, 4);
@@ -81,6 +83,69 @@ def with_calls(path: Path) -> str:
     return file
 
 
+def with_environment(path: Path) -> str:
+    """The run with samples of its GPU: `data` is five numbers of 4 bytes, as in CUpti_ActivityEnvironment.
+
+    Power in mW at 1.7, 1.85, 1.95 and 2.1 ms: 100, 100, 200, 200 W of at most 250 W; the clock falls to 1.2 GHz at the
+    power cap (reason 4), and is unsupported at 1.97 ms.
+    """
+    file = with_calls(path)
+    speed, temperature, power = 1, 2, 3
+    samples = [
+        (1_700_000, power, (100_000, 250_000)), (1_850_000, power, (100_000, 250_000)),
+        (2_100_000, power, (200_000, 250_000)), (1_950_000, power, (200_000, 250_000)),
+        (1_860_000, speed, (1530, 877, 3, 16, 0)), (1_960_000, speed, (1200, 877, 3, 16, 4)),
+        (1_970_000, speed, (1300, 877, 3, 16, 0x40000000)), (1_980_000, temperature, (64,)),
+        (1_985_000, 4, (30,)),
+    ]  # fmt: skip
+    with sqlite3.connect(file) as database:
+        database.execute(
+            "CREATE TABLE CUPTI_ACTIVITY_KIND_ENVIRONMENT(_id_ INTEGER PRIMARY KEY, deviceId INT NOT NULL, "
+            "timestamp INT NOT NULL, environmentKind INT NOT NULL, data BLOB NOT NULL)"
+        )
+        database.executemany(
+            "INSERT INTO CUPTI_ACTIVITY_KIND_ENVIRONMENT VALUES (NULL, 0, ?, ?, ?)",
+            [(time, kind, struct.pack("<5I", *(*numbers, 0, 0, 0, 0)[:5])) for time, kind, numbers in samples],
+        )
+    database.close()
+    return file
+
+
+def test_the_energy_of_a_run_is_the_integral_of_the_sampled_power(tmp_path: Path) -> None:
+    """1.8 to 2.02 ms: 100 W for 50 us, 150 W on average for 100 us, 200 W for 70 us."""
+    report = roofmodel.trace(with_environment(tmp_path / "run.nvprof"))
+    (rank,), (step,) = report.to_dict()["ranks"], report.to_dict()["steps"]
+    energy = 100 * 50e-6 + 150 * 100e-6 + 200 * 70e-6
+    assert rank["power"] == {
+        "joules": pytest.approx(energy), "mean_watts": pytest.approx(energy / 220e-6), "min_watts": 100,
+        "max_watts": 200, "limit_watts": 250, "min_clock": 1.2e9, "max_clock": 1.53e9, "max_celsius": 64,
+        "throttled": 0.5,
+    }  # fmt: skip
+    assert step["joules"] == pytest.approx(175 * 50e-6 + 200 * 250e-6)  # 1.9 to 2.2 ms, from 150 W on
+    text = printed(report, width=200)
+    assert "energy of the GPU of rank 0: 0.034 J, 155 W on average (100 W to 200 W, limit 250 W)" in text
+    assert "power or temperature limits the clock in 50% of the samples" in text
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "DROP TABLE CUPTI_ACTIVITY_KIND_ENVIRONMENT",
+        "UPDATE CUPTI_ACTIVITY_KIND_ENVIRONMENT SET data = zeroblob(20) WHERE environmentKind = 3",  # no sensor
+        "DELETE FROM CUPTI_ACTIVITY_KIND_ENVIRONMENT WHERE timestamp = 1950000",  # one sample within the run
+    ],
+)
+def test_without_two_samples_of_a_power_there_is_no_energy(change: str, tmp_path: Path) -> None:
+    file = with_environment(tmp_path / "run.nvprof")
+    with sqlite3.connect(file) as database:
+        database.execute(change)
+    database.close()
+    report = roofmodel.trace(file)
+    (rank,) = report.to_dict()["ranks"]
+    assert rank["power"] is None
+    assert "energy" not in printed(report)
+
+
 def test_calls_of_nvprof_launch_its_kernels_and_its_ranges_enclose_them(tmp_path: Path) -> None:
     profile = roofmodel.read_profile(with_calls(tmp_path / "run.nvprof"))
     (kernel,) = profile.kernels
@@ -109,6 +174,7 @@ def test_a_profile_of_nvprof_is_read_from_its_database(name: str, tmp_path: Path
         (256, 1, 1),
         16,
     )
+    assert kernel.shared_bytes == 1024 + 512
     assert kernel.seconds == pytest.approx(20e-6)
     assert profile.to_dict()["hardware"] == "v100-sxm2-16gb"
     assert profile.to_dict()["source"]["tool"] == "nvprof"

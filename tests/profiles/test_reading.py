@@ -135,24 +135,21 @@ def test_a_table_of_measured_operations_names_the_command_that_reads_it(write):
         read([write("a.csv", b"op,dtype,m,n,k,latency_us\ngemm,fp16,1,1,1,2\n")])
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"Dispatch_ID,GPU_ID,Grid_Size,Workgroup_Size\n0,2,64,64\n",
-        b"Kernel_Name,Count,Sum(ns),Mean(ns),Median(ns),Pct\nsaxpy,1,2,2,2,100\n",
-        b'{"rocprofiler-sdk-tool":[{"metadata":{}}]}',
-    ],
-)
-def test_files_of_amd_profilers_are_named(write, content):
-    with pytest.raises(ProfileError, match="this output of AMD's rocprof is not supported") as caught:
-        read([write("results.csv", content)])
-    assert "give the CSV of rocprofv3" in str(caught.value)
+def test_files_of_amd_profilers_are_named(write):
+    with pytest.raises(ProfileError, match=r"this output of AMD's rocprof is not supported; .* CSV of rocprofv3"):
+        read([write("results.csv", b"Dispatch_ID,GPU_ID,Grid_Size,Workgroup_Size\n0,2,64,64\n")])
 
 
-@pytest.mark.parametrize("tables", [["rocpd_string_1", "rocpd_metadata"], ["HIP", "OPS", "COPY", "KERN"]])
-def test_a_database_of_an_amd_profiler_is_refused_by_name(tmp_path, tables):
+@pytest.mark.parametrize("name", ["results.json", "results.pftrace"])
+def test_other_outputs_of_rocprofv3_say_which_one_to_write(write, name):
+    content = b'{\n "rocprofiler-sdk-tool": [{"metadata": {}}]}' if name.endswith("json") else b"\n\x1f\0\x08\x10"
+    with pytest.raises(ProfileError, match="write a database or CSV instead: rocprofv3 --output-format rocpd"):
+        read([write(name, content)])
+
+
+def test_the_database_of_the_first_rocprof_is_refused_by_name(tmp_path):
     with closing(sqlite3.connect(tmp_path / "results.db")) as database:
-        for table in tables:
+        for table in ("HIP", "OPS", "COPY", "KERN"):
             database.execute(f"CREATE TABLE {table} (id INTEGER)")
         database.commit()
     with pytest.raises(ProfileError, match="a database of AMD's rocprof, which is not supported"):
@@ -276,14 +273,14 @@ def test_very_regular_small_files_are_read_from_gzip(write):
 
 
 @pytest.mark.parametrize("deep", ["(" * 100_000 + ")" * 100_000, "f<" * 100_000 + ">" * 100_000, "()" * 100_000])
-def test_a_kernel_name_of_100000_brackets_is_grouped_in_a_second(write, deep):
+def test_a_kernel_name_of_100000_brackets_is_grouped_in_linear_time(write, deep):
     table = HEADER + row(BYTES, "byte", "1", 0, name=deep) + row(BYTES, "byte", "1", 1, name=deep + "x")
-    start = time.monotonic()
+    start = time.process_time()
     profile = read([write("a.csv", table)])
     assert len(group(profile.kernels, "base")) <= 2
     assert len(group(profile.kernels, "name")) == 2  # cut names that differ stay different
     base_name(deep)
-    assert time.monotonic() - start < 2
+    assert time.process_time() - start < 10
     assert all(len(kernel.name) <= streams.MAX_NAME for kernel in profile.kernels)
 
 

@@ -131,6 +131,33 @@ def test_a_run_is_read_from_a_kernel_trace(files) -> None:
     assert rank["wall_seconds"] == pytest.approx(250e-6)
 
 
+COPIES = """\
+"Kind","Direction","Stream_Id","Source_Agent_Id","Destination_Agent_Id","Correlation_Id","Start_Timestamp","End_Timestamp"
+"MEMORY_COPY","MEMORY_COPY_HOST_TO_DEVICE",0,"Agent 0","Agent 2",3,900000,980000
+"MEMORY_COPY","MEMORY_COPY_DEVICE_TO_HOST",0,"Agent 2","Agent 0",9,1300000,1310000
+"""
+
+
+def test_the_kernels_and_the_copies_of_a_run_are_one_timeline(files) -> None:
+    """80 us of a copy, 20 us idle, then as above to 1250 us; 50 us idle, 10 us of a copy."""
+    (rank,) = roofmodel.trace(*files(run_kernel_trace=TRACE, run_memory_copy_trace=COPIES)).to_dict()["ranks"]
+    assert (rank["kernels"], rank["device"]) == (2, "2")
+    assert rank["wall_seconds"] == pytest.approx(410e-6)
+    assert rank["copies_exposed_seconds"] == pytest.approx(90e-6)
+    profile = read(files(run_kernel_trace=TRACE, run_memory_copy_trace=COPIES))
+    assert len(profile.kernels) == 2
+    assert "2 memory copies and memsets are not listed as kernels" in profile.warnings
+
+
+def test_a_copy_between_gpus_has_both(files) -> None:
+    copies = COPIES.replace("HOST_TO_DEVICE", "DEVICE_TO_DEVICE").replace(
+        '"Agent 0","Agent 2",3', '"Agent 3","Agent 2",3'
+    )
+    copy, _ = read(files(run_kernel_trace=TRACE, run_memory_copy_trace=copies)).copies
+    assert copy.copy is not None
+    assert (copy.copy.direction, copy.copy.source, copy.copy.destination) == ("PtoP", "3", "2")
+
+
 def test_the_idle_time_is_that_of_a_trace_because_kernels_that_are_counted_run_one_by_one(files) -> None:
     """100 us between the kernels of the trace; 500 us between those that are counted."""
     sizes = counters(*((n, name, 10 * n) for n in (1, 2) for name in ("FETCH_SIZE", "WRITE_SIZE")))
@@ -157,9 +184,81 @@ def test_a_kernel_that_ends_before_it_starts_has_no_time_in_a_timeline(files) ->
         (COUNTER_COLUMNS, "no kernels"),
         (counters((1, "FETCH_SIZE", 1)).replace("Counter_Value", "Value"), "trace.csv:2: .*'counter_value' is missing"),
         (TRACE.replace("Grid_Size_X", "Grid"), "trace.csv:2: .*'grid_size_x' is missing"),
-        (counters((1, "FETCH_SIZE", float("nan"))), "trace.csv:2: nan is not a finite number"),
+        (counters((1, "FETCH_SIZE", -5)), "trace.csv:2: -5.000000 is not a count"),
+        (TRACE.replace("copy<float>(float*, float const*)", " "), "trace.csv:3: the kernel has no name"),
+        (counters((1, "FETCH_SIZE", float("nan"))), "trace.csv:2: nan is not a count"),
     ],
 )
 def test_damaged_files_and_files_without_kernels_are_refused(files, text: str, message: str) -> None:
     with pytest.raises(ProfileError, match=message):
         read(files(trace=text))
+
+
+def workload(model: str = "MI300X_A1", prefix: str = "TCC_EA0") -> dict[str, str]:
+    """The files of a workload folder of rocprof-compute: a copy of 1 MiB, launched twice, and a pass with both."""
+    counters = {
+        f"{prefix}_RDREQ_sum": 8192, f"{prefix}_RDREQ_32B_sum": 0, f"{prefix}_WRREQ_sum": 16384,
+        f"{prefix}_WRREQ_64B_sum": 16384, "TCC_BUBBLE_sum": 8192, "TCP_TCC_READ_REQ_sum": 8192,
+        "TCP_TCC_WRITE_REQ_sum": 16384, "TCP_TCC_ATOMIC_WITH_RET_REQ_sum": 0, "TCP_TCC_ATOMIC_WITHOUT_RET_REQ_sum": 0,
+        "TCP_TOTAL_CACHE_ACCESSES_sum": 65536, "TCC_BUBBLE[0]": 64, "SQ_INSTS_VALU_MFMA_MOPS_F64": 3,
+    }  # fmt: skip
+    lead = "Dispatch_ID,GPU_ID,Grid_Size,Workgroup_Size,LDS_Per_Workgroup,Scratch_Per_Workitem,Arch_VGPR,Kernel_Name"
+    row = ',2,131072,256,0,0,4,"copy(double*, double*) (.kd)"'
+    times = ((5000, 25000), (40000, 55000))
+    merged = [f"{lead},{','.join(counters)},Start_Timestamp,End_Timestamp"]
+    merged += [f"{n}{row},{','.join(map(str, counters.values()))},{a},{b}" for n, (a, b) in enumerate(times)]
+    level = [f"{lead},SQ_WAVES,SQ_ACCUM_PREV_HIRES,Start_Timestamp,End_Timestamp"]
+    level += [f"{n}{row},2048,77,{a},{b}" for n, (a, b) in enumerate(times)]
+    system = f"workload_name,command,gpu_model,gpu_arch,cu_per_gpu,max_sclk\nrun,./copy -n 1,{model},gfx942,304,2100\n"
+    return {
+        "pmc_perf.csv": "\n".join(merged) + "\n", "SQ_LEVEL_WAVES.csv": "\n".join(level) + "\n", "sysinfo.csv": system,
+        "roofline.csv": "device,HBMBw,HBMBwLow\n0,4000.5,3999.1\n",
+        "pmc_kernel_top.csv": "Kernel_Name,Count,Sum(ns),Mean(ns),Median(ns),Pct\ncopy,2,35000,17500,17500,100\n",
+    }  # fmt: skip
+
+
+def workload_folder(folder: Path, *of: str) -> list[Path]:
+    for name, text in workload(*of).items():
+        (folder / name).write_text(text)
+    return sorted(folder.iterdir())
+
+
+def test_a_workload_folder_of_rocprof_compute_has_each_launch_once(tmp_path: Path) -> None:
+    profile = read(workload_folder(tmp_path))
+    assert [(kernel.name, kernel.seconds) for kernel in profile.kernels] == [
+        ("copy(double*, double*)", pytest.approx(20e-6)),
+        ("copy(double*, double*)", pytest.approx(15e-6)),
+    ]
+    assert profile.kernels[0].flops.tensor_fp64 == 512 * 3
+    (device,) = profile.evidence
+    assert (device.name, device.multiprocessors, device.clock) == ("AMD Instinct MI300X", 304, 2100e6)
+    assert "roofline.csv: skipped: ceilings that rocprof-compute measured" in " ".join(profile.warnings)
+    document = roofmodel.plot(*sorted(tmp_path.iterdir())).to_dict()
+    assert document["hardware"] == "mi300x"
+
+
+def test_a_copy_of_1_mib_moves_1_mib_in_each_direction_at_l2_and_memory(tmp_path: Path) -> None:
+    """MI300 reads lines of 128 bytes: 8192 requests are 1 MiB, and so are 16384 writes of 64 bytes."""
+    kernel = read(workload_folder(tmp_path)).kernels[0]
+    assert kernel.bytes.dram == kernel.bytes.l2 == 2 * 2**20
+    assert kernel.bytes.l1 == 64 * 65536
+
+
+def test_an_mi200_reads_lines_of_64_bytes(tmp_path: Path) -> None:
+    kernel = read(workload_folder(tmp_path, "MI200", "TCC_EA")).kernels[0]
+    assert kernel.bytes.l2 == kernel.bytes.dram == 64 * (8192 + 16384)
+
+
+def test_times_that_a_spreadsheet_rounded_are_unknown(tmp_path: Path) -> None:
+    files = workload_folder(tmp_path)
+    table = tmp_path / "pmc_perf.csv"
+    table.write_text(table.read_text().replace(",5000,25000", ",8.1097E+14,8.1097E+14"))
+    profile = read(files)
+    assert [kernel.seconds for kernel in profile.kernels] == [None, pytest.approx(15e-6)]
+    assert "a spreadsheet rounded them" in " ".join(profile.warnings)
+
+
+def test_the_top_kernels_of_rocprof_compute_are_a_summary(tmp_path: Path) -> None:
+    workload_folder(tmp_path)
+    (kernel,) = read([tmp_path / "pmc_kernel_top.csv"]).kernels
+    assert (kernel.name, kernel.invocations, kernel.seconds) == ("copy", 2, pytest.approx(35e-6))

@@ -123,9 +123,16 @@ def test_an_occupancy_of_zero_is_unknown():
 
 
 def test_a_kernel_has_the_attributes_of_its_trace_event():
-    args = {"registers per thread": 32, "est. achieved occupancy %": 27, "grid": [564, 1, 2], "block": [128, 1, 1]}
+    args = {
+        "registers per thread": 32,
+        "shared memory": 4224,
+        "est. achieved occupancy %": 27,
+        "grid": [564, 1, 2],
+        "block": [128, 1, 1],
+    }
     (found,) = read(trace(kernel(**args), call(50))).kernels
     assert (found.grid, found.block, found.registers, found.occupancy) == ((564, 1, 2), (128, 1, 1), 32, 0.27)
+    assert found.shared_bytes == 4224
     assert (found.device, found.stream, found.process) == ("0", "7", "42")
 
 

@@ -134,6 +134,7 @@ def test_attributes_of_two_devices_name_both_and_the_assumed_one() -> None:
         Evidence("Orin", "8.7", 8, 4_194_304, dram_bytes=16_136_011_776),  # of an Orin NX
         Evidence("NVIDIA H800 PCIe", "9.0", 114),
         Evidence("NVIDIA RTX A4500", "8.6", 56),
+        Evidence("AMD Instinct MI300A", None, 228),
         Evidence("AMD Instinct MI308X", None, 80),
         Evidence("NVIDIA GeForce RTX 4090 Laptop GPU", "8.9", 76),  # another chip with the same model number
         Evidence("NVIDIA A10M", "8.6", 80),

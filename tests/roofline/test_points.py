@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from roofmodel.devices.device import Device
 from roofmodel.models import hub
 from roofmodel.profiles.kernel import Flops, Kernel, Traffic
+from roofmodel.roofline.panel import Panel
 from roofmodel.roofline.points import (
     base_name,
     category,
@@ -86,6 +87,21 @@ def test_each_collected_level_has_a_point() -> None:
     k = kernel(flops=Flops(fp32=1e9), bytes=Traffic(dram=1e8, l1=1e9))
     found = points(group([k], "name"), A100)
     assert [(p.level, p.intensity) for p in found] == [("dram", 10), ("l1", 1)]
+
+
+def test_the_infinity_cache_has_a_ceiling_wherever_dram_has_one() -> None:
+    """Its bytes are in those of DRAM. L2 has a ceiling if it has points, L1 only with a stated bandwidth."""
+    k = kernel(flops=Flops(fp32=2e9), bytes=Traffic(dram=1e9, l2=2e9, l1=3e9))
+
+    def ceilings(hw: str, *kernels: Kernel) -> dict[str, float | None]:
+        device = Device.load(hw)
+        panel = Panel(device, "given", points(group([*kernels], "name"), device))
+        return {level.label: level.bandwidth for level in panel.levels}
+
+    assert ceilings("mi300x") == {"DRAM": 5.3e12, "Infinity Cache": 17.2e12}
+    assert [*ceilings("mi300x", k)] == ["DRAM", "Infinity Cache", "L2"]
+    assert [*ceilings("mi250x", k)] == ["DRAM"]
+    assert [*ceilings("a100")] == ["DRAM"]
 
 
 def test_a_value_that_one_launch_lacks_is_unknown_for_the_group() -> None:

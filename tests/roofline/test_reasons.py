@@ -8,7 +8,7 @@ import pytest
 
 from roofmodel import read_profile
 from roofmodel.devices.device import Device
-from roofmodel.profiles.kernel import Flops, Kernel, Profile, Traffic
+from roofmodel.profiles.kernel import Call, Flops, Kernel, Profile, RecordedInputs, Traffic
 from roofmodel.roofline.judged_kernels import not_judged, reasons_by_group, reasons_by_launch
 from roofmodel.roofline.points import Reason
 from roofmodel.roofline.reasons import AT_CEILING, NOTHING, REASONS, reasons
@@ -95,6 +95,74 @@ def test_only_the_lowest_limit_is_a_reason_and_costs_up_to_the_next_one():
     found = reasons(kernel(occupancy=0.25, blocks=132 * 2 * 10, counters=counters), H100)
     assert [reason.reason for reason in found][:2] == ["shared_memory", "latency"]
     assert found[0].seconds == pytest.approx(0.5e-3)  # 2 -> 4 blocks
+
+
+def recorded(name: str = "work", blocks: int = 132 * 2 * 10, **more: object) -> Kernel:
+    """1 ms of blocks of 256 threads of 128 registers, as a timeline has them: 2 of them fit into an SM.
+
+    128 x 32 = 4096 registers a warp: 4 warps in each of the 4 parts, 16 of 64 in all.
+    """
+    values = {"block": (256, 1, 1), "grid": (blocks, 1, 1), "registers": 128, "shared_bytes": 0, **more}
+    return Kernel("0", "t.json", name, seconds=1e-3, **values)  # type: ignore[arg-type]
+
+
+def test_registers_of_a_timeline_limit_the_occupancy_as_counters_would():
+    """2 of 8 blocks: three quarters of the time if warps wait; 0.4 ms of DRAM traffic is left."""
+    busy = Traffic(dram=0.4e-3 * 0.92 * H100.bandwidth)
+    (limited,) = reasons(recorded(bytes=busy), H100)
+    assert limited.reason == "registers"
+    assert limited.evidence == "25.0% theoretical occupancy: 2 blocks per SM, 128 registers per thread"
+    assert limited.seconds == pytest.approx(0.6e-3)
+
+
+def test_the_cost_of_an_occupancy_is_unknown_if_nothing_tells_whether_warps_wait():
+    (limited,) = reasons(recorded(), H100)
+    assert (limited.reason, limited.seconds) == ("registers", 0)
+    (shared,) = reasons(recorded(registers=32, shared_bytes=100 << 10), H100)
+    assert (shared.reason, shared.seconds) == ("shared_memory", 0)
+    assert shared.evidence == "25.0% theoretical occupancy: 2 blocks per SM, 100 KiB of shared memory per block"
+
+
+def test_few_warps_of_a_gemm_and_few_blocks_of_a_collective_are_no_reasons_without_counters():
+    assert reasons(recorded("ampere_sgemm_128x64_tn"), H100) == []
+    assert reasons(recorded("ncclDevKernel_AllReduce_Sum_f16_RING_LL", blocks=24), H100) == []
+
+
+def test_the_waves_of_a_timeline_follow_from_the_blocks_that_fit():
+    """264 blocks at once: 660 blocks are 2.5 waves that take the time of 3."""
+    (tail,) = reasons(recorded("ampere_sgemm_128x64_tn", blocks=660), H100)
+    assert (tail.reason, tail.evidence) == ("tail", "660 thread blocks, 264 at once: 3 waves, the last one of 132")
+    assert tail.seconds == pytest.approx(1e-3 / 6)
+    unknown = {each.reason: each.seconds for each in reasons(recorded(blocks=300), H100)}
+    assert unknown == {"tail": 0, "registers": 0}  # blocks of the last wave may run faster
+    late = {each.reason for each in reasons(recorded(blocks=264 * 20 + 1), H100)}
+    assert late == {"registers"}  # the last wave is at most 1/21 of the time
+
+
+def test_without_known_work_idle_sms_cost_their_share_of_the_time():
+    few = next(each for each in reasons(recorded(blocks=66), H100) if each.reason == "few_blocks")
+    assert (few.seconds, few.evidence) == (pytest.approx(0.5e-3), "66 thread blocks on 132 SMs: 0.25 waves")
+
+
+def test_a_timeline_needs_counters_only_for_what_its_launches_do_not_state():
+    titles = not_judged(Profile("torch", ("t.json",), (recorded(),)), H100)
+    assert "bank conflicts" in titles
+    assert not {"a partial last wave", "occupancy limited by registers"} & {*titles}
+
+
+def test_work_that_shapes_state_bounds_the_costs_of_both_lists():
+    """An addition of 2²⁶ numbers: 3 x 256 MiB over DRAM take 0.24 of 0.3 ms on an H100."""
+    size = (1 << 26,)
+    inputs = RecordedInputs((size, size, ()), ("float", "float", "Scalar"), ("", "", "1"))
+    call = Call(1, "aten::add", (size, size, ()), inputs)
+    launch = replace(
+        recorded("void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float> >"),
+        call=call, seconds=0.3e-3,
+    )  # fmt: skip
+    profile = Profile("torch", ("t.json",), (launch,))
+    (listed,) = reasons_by_group(profile, H100).values()
+    assert listed == reasons_by_launch(profile, H100)(launch)
+    assert listed[0].reason == "dram_bound"
 
 
 def test_uncoalesced_loads_cost_the_bytes_that_nobody_asked_for():

@@ -5,6 +5,7 @@ They have kernels, copies and memsets with their times, but no CUDA calls, opera
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import BinaryIO
 
 from roofmodel.errors import ProfileError
@@ -45,9 +46,10 @@ def read_nsys_stats(file: BinaryIO, name: str) -> Timeline:
     )
 
 
-def read_rocprof(file: BinaryIO, name: str) -> Timeline:
-    """The kernels of rocprofv3's kernel trace, or of the older rocprof. Raises ProfileError for a summary."""
-    return _timeline(rocprof.read_all([(file, name)]), name, "collect with `rocprofv3 --kernel-trace -f csv`")
+def read_rocprof(files: Iterable[tuple[BinaryIO, str]]) -> Timeline:
+    """The kernels and copies of a run of rocprofv3 or of the older rocprof. Raises ProfileError for a summary."""
+    profile = rocprof.read_all(files)
+    return _timeline(profile, profile.files[0], "collect with `rocprofv3 --kernel-trace`")
 
 
 def _timeline(profile: Profile, name: str, how_to_collect: str) -> Timeline:

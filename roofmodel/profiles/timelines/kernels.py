@@ -41,11 +41,13 @@ def profile(timeline: Timeline) -> Profile:
             launch=None if launches[i] == UNKNOWN else (launches[i] - begin) / 1e9,
             occupancy=occupancy,
             registers=registers,
+            shared_bytes=shared,
         )
-        for i, (name, process, device, stream, grid, block, occupancy, registers) in enumerate(
+        for i, (name, process, device, stream, grid, block, occupancy, registers, shared) in enumerate(
             zip(
                 columns.name, columns.process, columns.device, columns.stream, _extents(work["grid"]),
-                _extents(work["block"]), _occupancies(work["occupancy"]), _texts(work["registers"], int), strict=True,
+                _extents(work["block"]), _occupancies(work["occupancy"]), _texts(work["registers"], int),
+                _texts(work["shared_bytes"], int), strict=True,
             )
         )
     )  # fmt: skip

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
 from roofmodel.errors import Option, ProfileError
-from roofmodel.profiles import nsys, operation_table, torch_trace
+from roofmodel.profiles import nsys, operation_table, rocprof_database, torch_trace
 from roofmodel.profiles.nsys_database import is_database
 from roofmodel.profiles.reading import InputFile, opened_sources, profiler_files, recognized
 from roofmodel.profiles.timelines import activity_tables, step_table
@@ -18,6 +20,8 @@ from roofmodel.profiles.timelines.timeline import UNKNOWN, Timeline, count_joine
 
 Read = Callable[[BinaryIO, str], Timeline]
 _LISTED = 6  # columns of an unknown Parquet file in a message
+_ROCPROF = "AMD's rocprof"
+_OF_ONE_RUN = re.compile(r"_?(?:kernel_trace|memory_copy_trace|agent_info)\.csv(?:\.gz)?$")  # of rocprofv3
 
 
 def _nsys(file: BinaryIO, name: str, with_samples: bool = False) -> Timeline:
@@ -28,6 +32,15 @@ def _nsys(file: BinaryIO, name: str, with_samples: bool = False) -> Timeline:
 
 def _torch(file: BinaryIO, name: str) -> Timeline:
     return _with_warnings(torch_trace.read_timeline(file, name))
+
+
+def _rocprof(file: BinaryIO, name: str, others: Iterable[InputFile] = ()) -> Timeline:
+    if is_database(file):
+        timeline = rocprof_database.read_timeline(file, name)
+        return _with_warnings(timeline) if len(timeline.calls) else timeline  # without calls no launch is known
+    with ExitStack() as streams:
+        more = [(streams.enter_context(other.open()), other.name) for other in others]
+        return activity_tables.read_rocprof([(file, name), *more])
 
 
 def _with_warnings(timeline: Timeline) -> Timeline:
@@ -45,13 +58,15 @@ def _with_warnings(timeline: Timeline) -> Timeline:
 READERS: Mapping[str, Read] = {
     "Nsight Systems": _nsys,
     "nvprof": activity_tables.read_nvprof,
-    "AMD's rocprof": activity_tables.read_rocprof,
+    _ROCPROF: _rocprof,
     "the PyTorch profiler": _torch,
 }
 
 
 def read(paths: Iterable[str | Path]) -> list[Timeline]:
     """The timelines of the files, one each, without samples. Files of no known tool are skipped with a warning.
+
+    rocprofv3 writes the kernels and the copies of a run as two tables, which are one timeline.
 
     Raises ProfileError for a file without the times of single kernels, a damaged file, and files of different tools.
     """
@@ -62,10 +77,15 @@ def read(paths: Iterable[str | Path]) -> list[Timeline]:
         others = [source for source in sources if source not in tables]
         recognized_files, skipped = profiler_files(others) if others and not tables else ([], [])
         timelines = [_timeline(source, step_table.read) for source in tables]
+        runs: dict[str, list[InputFile]] = {}
         for (tool, _), source in recognized_files:
             if tool not in READERS:
                 raise _counters_only(source, tool)
-            timelines.append(_timeline(source, READERS[tool]))
+            if tool == _ROCPROF:
+                runs.setdefault(_OF_ONE_RUN.sub("", source.name), []).append(source)
+            else:
+                timelines.append(_timeline(source, READERS[tool]))
+        timelines += [_timeline(first, partial(_rocprof, others=others)) for first, *others in runs.values()]
         tools = list(
             dict.fromkeys([timeline.tool for timeline in timelines] + ["another tool"] * bool(tables and others))
         )

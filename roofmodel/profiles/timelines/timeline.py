@@ -40,6 +40,7 @@ WORK = {
     "grid": str,  # of kernels: `64,2,1`
     "block": str,
     "registers": str,  # per thread
+    "shared_bytes": str,  # of a block, static and dynamic
     "occupancy": str,  # percent, a decimal number
     "operator": int,  # number of the operator that launched it, if the file states one: `number` of OPERATORS
     "bytes": int,  # of copies and memsets
@@ -73,7 +74,8 @@ class Samples(NamedTuple):
     values: NDArray[np.float64]
 
 
-CLOCK, POWER = "SM clock", "power"  # hertz, watts
+CLOCK, POWER, POWER_LIMIT, TEMPERATURE = "SM clock", "power", "power limit", "temperature"  # hertz, watts, °C
+THROTTLED = "throttled"  # 1 while power or temperature limits the clock, else 0
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ class Timeline:
     stated_rank: int | None = None  # of a distributed run, if the file states one rank
     world_size: int | None = None  # ranks of that run
     samples: Mapping[tuple[str | None, str | None, str], Samples] = field(default_factory=dict)
-    """By process, device and quantity (CLOCK or POWER)."""
+    """By process, device and quantity, such as CLOCK."""
     _results: dict[tuple[object, ...], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property

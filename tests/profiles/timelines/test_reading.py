@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roofmodel.errors import ProfileError
-from roofmodel.profiles import nsys, torch_trace
+from roofmodel.profiles import nsys, rocprof_database, torch_trace
 from roofmodel.profiles.timelines import enclosing, reading
 from roofmodel.profiles.timelines.timeline import RANGES, WORK, TableBuilder
 from tests.profiles.samples import mutilations
@@ -31,8 +31,10 @@ def test_a_damaged_pytorch_trace_is_refused_or_read(data: st.DataObject) -> None
 
 @given(st.data())
 @settings(max_examples=30, deadline=None)
-def test_a_damaged_nsys_export_is_refused_or_read(data: st.DataObject) -> None:
+def test_a_damaged_database_is_refused_or_read(data: st.DataObject) -> None:
     _refused_or_read(partial(nsys.read_timeline, with_samples=True), data.draw(mutilations(SEEDS["nsys-sqlite"])))
+    _refused_or_read(rocprof_database.read_timeline, data.draw(mutilations(SEEDS["rocpd"])))
+    _refused_or_read(rocprof_database.read_timeline, data.draw(mutilations(SEEDS["rpd"])))
 
 
 def _refused_or_read(read: reading.Read, damaged: bytes) -> None:
