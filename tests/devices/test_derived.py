@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -64,6 +66,32 @@ def test_a_profile_of_an_unknown_card_gives_its_ceilings() -> None:
     assert found["pipes"]["tensor_fp16"]["peak"] == pytest.approx(94.6e12, rel=0.01)
     assert found["levels"]["dram"]["bandwidth"] == pytest.approx(640e9, rel=0.01)
     assert roofmodel.read_profile(file).to_dict()["hardware"] == "rtx-a4500"
+
+
+def test_the_written_file_of_an_overclocked_card_has_its_clock(tmp_path: Path) -> None:
+    """An RTX 4090 at 2565 instead of 2520 MHz: 2 x 128 x 128 x 2.565 GHz = 84 TFLOP/s."""
+    file = tmp_path / "run.sqlite"
+    file.write_bytes(measured("traces/nsys/one_kernel_rtx_a4500.sqlite").read_bytes())
+    with closing(sqlite3.connect(file)) as database:
+        database.execute(
+            "UPDATE TARGET_INFO_GPU SET name = 'NVIDIA GeForce RTX 4090', computeMajor = 8, computeMinor = 9,"
+            " smCount = 128, clockRate = 2565000000, memoryBandwidth = 1008096000000, totalMemory = 25385107456,"
+            " l2CacheSize = 75497472"
+        )
+        database.commit()
+    profile = roofmodel.read_profile(str(file)).to_dict()
+    assert profile["hardware"] == "rtx4090"
+    roofmodel.show_hardware(profile=str(file)).save(tmp_path / "mine.yaml")
+    mine = Device.load(tmp_path / "mine.yaml")
+    assert mine.pipes["fp32"].peak == pytest.approx(84.05e12, rel=0.001)
+    assert doubtful_entries(mine) == []
+
+
+def test_the_bandwidth_of_a_system_on_a_chip_is_doubtful() -> None:
+    """An Orin Nano has 68 GB/s; CUDA reports a memory clock that gives 29 GB/s."""
+    nano = Evidence("Orin", "8.7", 8, 2_097_152, 29.376e9, 7_990_091_776, 1.02e9)
+    (warning,) = identify([nano], None, ["a.sqlite"]).warnings
+    assert "its DRAM bandwidth may be higher" in str(warning)
 
 
 @pytest.mark.parametrize("capability", PER_CLOCK)
