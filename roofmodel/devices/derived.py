@@ -60,8 +60,6 @@ PER_CLOCK: Mapping[str, Mapping[str, int]] = {
 }
 """Dense FLOP per clock and SM by compute capability and pipe, two for each multiply-add: CUDA C++ Programming Guide,
 "Throughput of Native Arithmetic Instructions"; for tensor cores NVIDIA's architecture whitepapers."""
-SYSTEMS_ON_CHIP = ("5.3", "6.2", "7.2", "8.7", "11.0", "12.1")
-"""Compute capabilities of GPUs that share the memory of a CPU: Jetson, DRIVE and GB10."""
 GENERATIONS = {
     "5": "Maxwell", "6": "Pascal", "7": "Volta", "7.5": "Turing", "8": "Ampere", "8.9": "Ada", "9": "Hopper",
     "10": "Blackwell", "11": "Blackwell", "12": "Blackwell",

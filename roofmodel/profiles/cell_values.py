@@ -57,8 +57,8 @@ def without_instances(text: str) -> str:
 
 
 def is_missing(text: str) -> bool:
-    """Whether a cell has no value: `n/a`, `(!) n/a`, `no data`, `<OVERFLOW>` or empty."""
-    lowered = text.strip().lower()
+    """Whether a cell has no value: `n/a`, `(!) n/a`, `(!) nan`, `no data`, `<OVERFLOW>` or empty."""
+    lowered = text.strip().lower().removeprefix("(!) ")
     return lowered in _MISSING or _NOT_AVAILABLE.search(lowered) is not None
 
 

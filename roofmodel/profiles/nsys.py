@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from roofmodel.errors import ProfileError
+from roofmodel.numbers import units
 from roofmodel.profiles import nsys_stats
 from roofmodel.profiles.kernel import Evidence, Profile
 from roofmodel.profiles.nsys_database import HOW_TO_COLLECT, MAGIC, Database, is_database, opened
@@ -89,7 +90,7 @@ def read(file: BinaryIO, name: str) -> Profile:
         if not database.count(_KERNELS):
             graphs = database.count("CUPTI_ACTIVITY_KIND_GRAPH_TRACE")
             note = f"but {graphs} CUDA graphs traced as a whole " if graphs else ""
-            raise ProfileError(f"{name}: the export contains no kernels {note}(table {_KERNELS}); {HOW_TO_COLLECT}")
+            raise ProfileError(f"{name}: the export contains no kernels {note}{_absent_work(database)}")
         return profile(_timeline(database, name))
 
 
@@ -103,6 +104,16 @@ def read_timeline(file: BinaryIO, name: str, with_samples: bool = False) -> Time
         return replace(timeline, samples=_samples(timeline, database)) if with_samples else timeline
 
 
+def _absent_work(database: Database) -> str:
+    """Why an export has no work of the GPU, and what to do."""
+    if calls := database.count(_CALLS):
+        return (
+            f"but {units.count(calls, 'CUDA call')} of the CPU: nsys did not trace the GPU, as in WSL with an older "
+            "nsys or driver, or when the program ends abnormally; update them, or profile outside of WSL"
+        )
+    return f"(table {_KERNELS}); {HOW_TO_COLLECT}"
+
+
 def _timeline(database: Database, name: str) -> Timeline:
     strings = {row["id"]: str(row["value"]) for row in database.rows("StringIds", ("id", "value")) if row["value"]}
     work = TableBuilder(WORK)
@@ -110,7 +121,7 @@ def _timeline(database: Database, name: str) -> Timeline:
         process = None if row["globalPid"] is None else _process_id(row["globalPid"])
         add_activity(work, kind, row, process=process, **cells)
     if not len(work):
-        raise ProfileError(f"{name}: the export contains no kernels, copies or memsets; {HOW_TO_COLLECT}")
+        raise ProfileError(f"{name}: the export contains no kernels, copies or memsets {_absent_work(database)}")
     calls = TableBuilder(CALLS)
     for row in database.rows(_CALLS, ("start", "end", "globalTid", "correlationId", "nameId")):
         if row["globalTid"] is not None and row["start"] is not None:
@@ -205,7 +216,7 @@ def thread_id(global_id: object) -> int:
 
 def _evidence(database: Database, work: pandas.DataFrame) -> tuple[tuple[Evidence, ...], list[str]]:
     """Attributes of the GPUs that the kernels ran on, and warnings; no attributes if the GPUs are ambiguous."""
-    gpus = list(database.rows("TARGET_INFO_GPU", _GPU_COLUMNS))
+    gpus = _cuda_gpus(database)
     if not gpus:
         return (), []
     of_process = _gpus_by_process(database)
@@ -213,7 +224,7 @@ def _evidence(database: Database, work: pandas.DataFrame) -> tuple[tuple[Evidenc
     used: dict[Evidence, None] = {}
     for process, device in kernels[["process", "device"]].astype(object).drop_duplicates().to_numpy().tolist():
         matches = [gpu for gpu in gpus if str(gpu["cuDevice"]) == device]
-        if not matches and (process, device) in of_process:
+        if len(matches) != 1 and (process, device) in of_process:
             matches = [gpu for gpu in gpus if gpu["id"] == of_process[process, device]]
         candidates = {_attributes(gpu) for gpu in matches or gpus}
         if len(candidates) > 1:
@@ -221,6 +232,12 @@ def _evidence(database: Database, work: pandas.DataFrame) -> tuple[tuple[Evidenc
             return (), [text]
         used.update(dict.fromkeys(candidates))
     return tuple(used), []
+
+
+def _cuda_gpus(database: Database) -> list[Row]:
+    """The GPUs that can run CUDA. On Windows the table also has the adapters of other vendors, without SMs."""
+    gpus = list(database.rows("TARGET_INFO_GPU", _GPU_COLUMNS))
+    return [gpu for gpu in gpus if gpu["smCount"]] or gpus
 
 
 def _gpus_by_process(database: Database) -> dict[tuple[str, str], int]:
@@ -297,9 +314,7 @@ def _gpus(timeline: Timeline, database: Database, sampled: set[int]) -> dict[tup
     """TARGET_INFO_GPU.id of each process and device; the only sampled GPU if the export has one device."""
     by_process = _gpus_by_process(database)
     by_device = {
-        str(row["cuDevice"]): int(row["id"])
-        for row in database.rows("TARGET_INFO_GPU", ("cuDevice", "id"))
-        if None not in tuple(row)
+        str(row["cuDevice"]): int(row["id"]) for row in _cuda_gpus(database) if None not in (row["cuDevice"], row["id"])
     }
     places = timeline.work[["process", "device"]].drop_duplicates().astype(object).to_numpy().tolist()
     gpus: dict[tuple[str | None, str | None], int] = {}

@@ -1,7 +1,8 @@
-"""Read kernel traces and summaries from the CSV of `nsys stats --format csv`.
+"""Read kernel traces and summaries of `nsys stats`: its CSV, and the text that it and `nsys profile --stats` print.
 
 A file may contain several reports, each after lines such as `Processing […]`. Units are in the column headers, such as
-`Total Time (ns)`. Reports with kernels, the most detailed first:
+`Total Time (ns)`. In text, the line of dashes under the header has the widths of the columns. Reports with kernels, the
+most detailed first:
 
     cuda_gpu_trace        a row per kernel, memory copy or memset, with grid, block, device and stream
     cuda_kern_exec_trace  a row per kernel, with its process and launch
@@ -21,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import BinaryIO
 
 from roofmodel.errors import ProfileError, shorten
+from roofmodel.numbers import units
 from roofmodel.profiles import cell_values
 from roofmodel.profiles.kernel import (
     CopySize,
@@ -43,6 +45,8 @@ _BYTES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}  # nsys uses decimal pr
 _TABLE = re.compile(r"^\s*(Time ?\(%\)\s{2,}Total Time|Start \(\w+\)\s{2,}Duration \(\w+\))", re.MULTILINE)
 
 _HEADER = re.compile(r'\s*"?(Time ?\(%\)"?,|Start ?\(|API Start|PID"?,|NVTX Range"?,|Name"?,)')
+_RULE = re.compile(r"\s*-{2,}(?: +-{2,})+\s*")
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}\b)")
 _BETWEEN = re.compile(r"\s*(Processing|Generating|NOTICE|SKIPPED|WARNING|\[\d+/\d+\]|\*\* )")
 
 
@@ -65,7 +69,6 @@ class _StatsContent:
     devices: dict[Evidence, None] = field(default_factory=dict)
     skipped_lines: int = 0
     missing_unit: bool = False
-    text_table: bool = False
 
 
 def read(file: BinaryIO, name: str) -> Profile:
@@ -77,8 +80,6 @@ def read(file: BinaryIO, name: str) -> Profile:
         content = _reports(lines)
     best = next((report for report in _REPORTS if content.kernels.get(report)), None)
     if best is None:
-        if content.text_table:
-            raise ProfileError(f"{name}: a text table of `nsys stats` instead of CSV; {_HOW_TO_COLLECT}")
         reports = ", ".join(filter(None, content.kernels)) or "none"
         raise ProfileError(f"{name}: no report with kernels (reports found: {reports}); {_HOW_TO_COLLECT}")
     texts = [
@@ -90,7 +91,7 @@ def read(file: BinaryIO, name: str) -> Profile:
     if not lines.ended:
         texts.append(f"{name}: {NO_LAST_NEWLINE}")
     if content.skipped_lines:
-        texts.append(f"{content.skipped_lines} lines between the rows do not belong to a table and were skipped")
+        texts.append(f"skipped between the rows: {units.count(content.skipped_lines, 'line')} outside of tables")
     if content.missing_unit:
         texts.append("the header has no time unit: nanoseconds (the nsys default) are assumed")
     warnings = [*copies_warning(sum(copy.invocations for copy in copies)), *map(ReaderWarning, texts)]
@@ -99,25 +100,33 @@ def read(file: BinaryIO, name: str) -> Profile:
 
 def _reports(lines: Lines) -> _StatsContent:
     content, report, columns = _StatsContent(), "", [""]
+    above = ""
+    widths: list[slice] = []  # of the columns of a text table
     for line in lines.text_lines():
-        content.text_table |= _TABLE.match(line) is not None
-        if heading := _heading(line):
+        heading = _heading(line)
+        if _RULE.fullmatch(line):
+            widths = [slice(*match.span()) for match in re.finditer("-+", line)]
+            widths[-1] = slice(widths[-1].start, None)  # names may be longer
+            heading = _report([above[width].strip() for width in widths])
+        elif heading:
+            widths = []
+        if heading:
             report, columns = heading
             content.kernels.setdefault(report, [])
             content.missing_unit |= report in _REPORTS and not any("(" in column for column in columns)
         elif not line.strip() or _BETWEEN.match(line):
             report = ""
         elif report in _REPORTS:
-            row = split(line)
+            row = _split_at(widths, line) if widths else split(line)
             if row is None or len(row) != len(columns):
-                if not re.match(r'[\d"]', line):
+                if not re.match(r' *[\d"]', line):
                     content.skipped_lines += 1  # output of nsys or the program
                     continue
-                problem = "open quotes" if row is None else f"{len(row)} cells"
-                raise ProfileError(
-                    f"{lines.where}: the row has {problem} but the header "
-                    f"{len(columns)} columns; the file is damaged: {_HOW_TO_COLLECT}"
-                )
+                cells = "open quotes" if row is None else f"{len(row)} cells"
+                problem = "cells that are not below the header"
+                if not widths:
+                    problem = f"{cells} but the header {len(columns)} columns"
+                raise ProfileError(f"{lines.where}: the row has {problem}; the file is damaged: {_HOW_TO_COLLECT}")
             values, kernels = _Row(columns, row), content.kernels[report]
             try:
                 kernels.append(_kernel(report, values, len(kernels), lines.file))
@@ -127,14 +136,25 @@ def _reports(lines: Lines) -> _StatsContent:
                 content.devices[Evidence(name=cell_values.split_device(device)[0])] = None
         elif not report and content.kernels and line.count(",") >= len(columns) - 1:
             content.skipped_lines += 1  # a row after an empty line, without a header
+        above = line
     return content
+
+
+def _split_at(widths: list[slice], line: str) -> list[str] | None:
+    """The cells of a row of a text table, numbers without thousands separators; None if it is not below the header."""
+    if not re.match(r" *\d", line) or any(line[width.start - 1 : width.start].strip() for width in widths[1:]):
+        return None
+    *values, name = [line[width].strip() for width in widths]
+    return [*(_THOUSANDS.sub("", value) for value in values), name]
 
 
 def _heading(line: str) -> tuple[str, list[str]] | None:
     """The report ("other" if without kernels) and columns of a header line; None for any other line."""
-    if not _HEADER.match(line):
-        return None
-    columns = split(line) or []
+    return _report(split(line) or []) if _HEADER.match(line) else None
+
+
+def _report(columns: list[str]) -> tuple[str, list[str]] | None:
+    """As for `_heading`, of the columns of a header."""
     has = {_plain(column) for column in columns}
     if {"kernel start", "kernel dur", "kernel name"} <= has:
         return "cuda_kern_exec_trace", columns
@@ -144,7 +164,7 @@ def _heading(line: str) -> tuple[str, list[str]] | None:
         return "cuda_gpu_kern_gb_sum" if "gridxyz" in has else "cuda_gpu_kern_sum", columns
     if {"total time", "instances", "category", "operation"} <= has:
         return "cuda_gpu_sum", columns
-    return ("other", columns) if len(columns) > 4 and re.search(r"\((%|[num]?s)\)", line) else None
+    return ("other", columns) if len(columns) > 4 and re.search(r"\((%|[num]?s)\)", " ".join(columns)) else None
 
 
 def _plain(column: str) -> str:

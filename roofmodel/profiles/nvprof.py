@@ -23,6 +23,7 @@ from decimal import Decimal
 from typing import BinaryIO
 
 from roofmodel.errors import ProfileError, shorten
+from roofmodel.numbers import units
 from roofmodel.profiles import cell_values
 from roofmodel.profiles.kernel import (
     CopySize,
@@ -290,7 +291,7 @@ def _warnings(content: _NvprofContent) -> Iterable[str]:
     if tally.get("no work"):
         yield f"{tally['no work']} rows that are not kernels, copies or memsets (such as page faults) are ignored"
     if tally.get("stray"):
-        yield f"{tally['stray']} lines between the rows do not belong to a table and were skipped"
+        yield f"skipped between the rows: {units.count(tally['stray'], 'line')} outside of tables"
 
 
 def _counter_warnings(counted: Sequence[_Counted]) -> Iterable[str]:

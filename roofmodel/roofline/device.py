@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 
 from roofmodel.devices import library
 from roofmodel.devices.ceilings import with_boost_clock
-from roofmodel.devices.derived import PER_CLOCK, SYSTEMS_ON_CHIP, derived
+from roofmodel.devices.derived import PER_CLOCK, derived
 from roofmodel.devices.device import Device, Hardware, device_name
 from roofmodel.errors import AnswerNote, Command, Message, Option, ProfileError, Text
 from roofmodel.files.file_names import display_names
@@ -23,6 +23,9 @@ from roofmodel.numbers import units
 from roofmodel.profiles.kernel import Evidence
 
 GENERATION_ALIAS = {"7.0": "v100", "8.0": "a100", "9.0": "h100"}
+JETSON = ("5.3", "6.2", "7.2", "8.7", "11.0")
+"""Compute capabilities of GPUs in a system on a chip. CUDA states a memory clock for them that is not that of their
+DRAM: an Orin Nano with 68 or 102 GB/s states 918 MHz x 128 bit = 29 GB/s."""
 _NAME_PARTS = re.compile(
     # the chip is a separate word: A10G is not A10, GB200 is not B200; variants follow the number (ti, laptop, Ada)
     r"\b(v100s?|[ahb][12]00|h800|b300|g[bh][23]00|gb10|h20|a[134]0|a10g|l4|l40s|t4|mi250x|mi3[0-9]{2}x|thor"
@@ -82,36 +85,33 @@ def identify(evidence: Iterable[Evidence], hw: Hardware | None, files: Iterable[
                 f"the files are of different devices ({differences}); give the device of each, as in: {' '.join(hints)}"
             )
     known_devices = _known_gpus()
-    similar: list[Device] = []
     for e in unique_evidence:
-        if e.name is None and e.multiprocessors is None:
-            continue  # a compute capability alone does not identify a device, even if only one device has it
+        # An RTX 2070 Super has the SMs of a T4; of the generations of the aliases all GPUs are known.
+        has_unknown_gpus = e.compute_capability not in (None, *GENERATION_ALIAS)
+        if e.name is None and (e.multiprocessors is None or (has_unknown_gpus and not e.l2_bytes)):
+            continue
         matching = [device for device in known_devices if not contradictions(device, e)]
         if len(matching) == 1:
             return DeviceIdentification(
                 matching[0], "attributes", tuple(_contradictions_by_file(matching[0], unique_evidence))
             )
-        similar += matching
         if board := _other_boost_clock(e):
             return board
     aliases = {GENERATION_ALIAS.get(e.compute_capability or "") for e in unique_evidence} - {None}
     if len(aliases) == 1:
         alias = str(aliases.pop())
         device = Device.load(alias)
-        if all(not contradictions(device, e) or e.name is None for e in unique_evidence):
+        if not any(contradictions(device, e) for e in unique_evidence):
             capability = next(e.compute_capability for e in unique_evidence if e.compute_capability)
-            reason = f"the file contains only compute capability {capability}"
-            if device in similar:
-                reason = f"the attributes in the file are those of {', '.join(each.id for each in similar)}"
-            return DeviceIdentification(device, "assumed", (f"{reason}: {device.id} ({alias}) is assumed",))
+            sms = next((f" and {e.multiprocessors} SMs" for e in unique_evidence if e.multiprocessors), "")
+            note = f"the file contains only compute capability {capability}{sms}: {device.id} ({alias}) is assumed"
+            return DeviceIdentification(device, "assumed", (note,))
     for e in unique_evidence:
         if file_device := device_of(e):
             note = (
                 f"no device file describes {e.name!r}: its ceilings are from the attributes in the file, without "
                 "links, L2 bandwidth and expected times; "
             )
-            if e.compute_capability in SYSTEMS_ON_CHIP:
-                note += "its DRAM bandwidth may be higher, because CUDA reports another clock than that of the memory; "
             write = Command("`roof hw show --from FILE -o my.yaml`", "`roofmodel.show_hardware(profile=FILE)`")
             return DeviceIdentification(
                 file_device, "file", (AnswerNote(note, write, " writes them as a device file"),)
@@ -140,6 +140,8 @@ def device_of(evidence: Evidence) -> Device | None:
     e = evidence
     if not (e.name and e.compute_capability and e.multiprocessors and e.clock and e.dram_bandwidth):
         return None
+    if e.compute_capability in JETSON:
+        return None
     return derived(
         e.name, e.compute_capability, e.multiprocessors, e.clock, e.dram_bandwidth, e.dram_bytes, e.l2_bytes
     )  # fmt: skip
@@ -147,7 +149,8 @@ def device_of(evidence: Evidence) -> Device | None:
 
 def _missing(evidence: Evidence) -> str:
     """The attributes that the file lacks to derive the device."""
-    needed = {"SMs": evidence.multiprocessors, "clock": evidence.clock, "DRAM bandwidth": evidence.dram_bandwidth}
+    bandwidth = None if evidence.compute_capability in JETSON else evidence.dram_bandwidth
+    needed = {"SMs": evidence.multiprocessors, "clock": evidence.clock, "DRAM bandwidth": bandwidth}
     absent = [name for name, value in needed.items() if not value]
     return f", and the file does not state its {units.listed(absent)}" if absent else ""
 
@@ -230,6 +233,7 @@ def _suggested_name(evidence: Evidence) -> str:
 def _name_parts(name: str) -> tuple[str | None, str | None, str | None]:
     """Chip, form factor and gigabytes in a device's name; None if absent or ambiguous (`SXM or PCIe`)."""
     spaced = re.sub("[-_]", " ", name)  # tables also join the words of a name: RTX-PRO-6000-Blackwell-Server
+    spaced = re.sub(r"(?:A100 )?PG50[69]\b", "A100 SXM4", spaced)  # the boards of the A100 SXM4, as A100-PG509-200
     candidates = [
         {match[group].lower() for match in _NAME_PARTS.finditer(spaced) if match[group]} for group in (1, 2, 3)
     ]

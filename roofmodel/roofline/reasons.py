@@ -32,6 +32,7 @@ from roofmodel.roofline.points import Reason, flops_by_pipe
 SHORTEST = 1e-6  # seconds of an empty kernel, about
 AT_CEILING = 0.85  # of its peak: nothing to win at the busiest unit, unless another reason costs the rest
 BUSY = 0.6  # of the time: the busiest unit limits the launch (the threshold of Nsight Compute)
+FEW_FLOPS = 0.4  # of the peak: the pipes are busy with something else; sums without FMA reach half of it
 RELEVANT = 0.02  # of the time: smaller costs are no reasons
 CLOCK_TOLERANCE = 0.05
 SECTOR = 32  # bytes
@@ -86,7 +87,7 @@ def _blocks(launch: Launch) -> str:
 def _few_blocks(launch: Launch, terms: Terms) -> Removed:
     """With a full wave, waiting takes blocks / (blocks that fit at once) of its time, or else blocks / SMs."""
     sms, blocks = launch.multiprocessors, launch.blocks
-    if blocks is None or not sms or category(launch.kernel.name) == "communication":  # which waits for links
+    if blocks is None or not sms:
         return None
     waves = launch.waves or (blocks / sms if blocks < sms else None)
     if waves is None or waves >= 1:
@@ -166,7 +167,7 @@ def _limited_by(limiter: str) -> Callable[[Launch, Terms], Removed]:
 
 
 def _no_tensor_cores(launch: Launch, terms: Terms) -> Removed:
-    """On tensor cores: the same FLOPs at their peak, and the DRAM traffic."""
+    """On tensor cores: the same FLOPs at their peak, and the DRAM traffic. GeForce's in tf32 are as fast as fp32."""
     device, flops = launch.device, flops_by_pipe(launch.kernel.flops)
     vector = {pipe: flops.get(pipe) or 0.0 for pipe in ("fp32", "fp16", "fp64")}
     pipe = max(vector, key=lambda name: vector[name])
@@ -177,9 +178,10 @@ def _no_tensor_cores(launch: Launch, terms: Terms) -> Removed:
         return None
     on_tensor_cores = sum(value for name, value in flops.items() if name.startswith("tensor"))
     work = vector[pipe] / launch.kernel.invocations
-    if on_tensor_cores or not 0.1 <= work / device.pipes[pipe].peak / launch.seconds <= IMPOSSIBLE:
+    seconds, on_cuda_cores = work / device.pipes[tensor].peak, work / device.pipes[pipe].peak
+    share = on_cuda_cores / launch.seconds
+    if on_tensor_cores or not FEW_FLOPS <= share <= IMPOSSIBLE or seconds > 0.9 * on_cuda_cores:
         return None
-    seconds = work / device.pipes[tensor].peak
     text = f"{units.si(work, 'FLOP')} on the CUDA cores in {pipe}: {units.seconds(seconds)} on {tensor}"
     return terms.with_busy(sm=seconds, l1=0.0, l2=0.0), text
 
@@ -334,14 +336,25 @@ _STALLS = {
 }  # fmt: skip
 
 
+def _flops_share(launch: Launch) -> float:
+    """FLOPs of the busiest pipe / its peak."""
+    return max(launch.pipe_seconds.values(), default=0.0) / launch.seconds
+
+
 def _shows_waste(launch: Launch, unit: str) -> bool:
-    """Whether the counters would show work of a unit that could be avoided; work that is counted from shapes cannot."""
+    """Whether the counters would show work of a unit that could be avoided; work that is counted from shapes cannot.
+
+    They do not show instructions and loads that larger tiles would save: pipes that are busy with few FLOPs, and a
+    matrix product at the limit of a cache.
+    """
     if not launch.has_counters:
         return True
     if unit == "sm":
         tensor = max((s for pipe, s in launch.pipe_seconds.items() if pipe.startswith("tensor_")), default=0.0)
         known = launch.get(_ACTIVE_THREADS) is not None and launch.kernel.flops.fp32 is not None
-        return known or tensor >= AT_CEILING * launch.seconds
+        return (known and _flops_share(launch) >= FEW_FLOPS) or tensor >= AT_CEILING * launch.seconds
+    if unit != "dram" and category(launch.kernel.name) in MATMULS and _flops_share(launch) < FEW_FLOPS:
+        return False
     return _requested_bytes(launch) is not None and (unit != "l1" or launch.get(_SHARED[0]) is not None)
 
 
@@ -355,7 +368,9 @@ def _bound(unit: str) -> Callable[[Launch, Terms], Removed]:
         then = f"; then {nearest}, {others[nearest] / launch.seconds:.0%}" if nearest else ""
         share = terms.busy[unit] / launch.seconds * (DRAM_REACHED if unit == "dram" else 1)
         nothing = NOTHING * (terms.busy[unit] >= AT_CEILING * launch.seconds and _shows_waste(launch, unit))
-        return terms._replace(waiting=0.0), f"{nothing}{_UNITS[unit]} at {share:.0%} of the peak{then}"
+        known = unit == "sm" and launch.device is not None and launch.kernel.flops.fp32 is not None
+        few = f", FLOPs at {_flops_share(launch):.0%}" if known and _flops_share(launch) < FEW_FLOPS else ""
+        return terms._replace(waiting=0.0), f"{nothing}{_UNITS[unit]} at {share:.0%} of the peak{few}{then}"
 
     return remove
 
@@ -428,7 +443,9 @@ def reasons(kernel: Kernel, device: Device | None, gap: float = 0.0) -> list[Rea
         return []
     terms, costly = launch.terms(), list[Reason]()
     bound: Reason | None = None
-    for rule in REASONS:
+    # Collectives use few thread blocks on purpose and wait for other ranks.
+    rules = REASONS[:1] if category(kernel.name) == "communication" else REASONS
+    for rule in rules:
         removed = rule.remove(launch, terms)
         if removed is None:
             continue

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from roofmodel.devices.device import Device
+from roofmodel.errors import cut
 from roofmodel.numbers import units
 from roofmodel.profiles.timelines.timeline import UNKNOWN
 from roofmodel.steps.input_pipeline import workers_to_hide
@@ -18,12 +19,12 @@ from roofmodel.trace.ranks import Rank
 from roofmodel.trace.steps import Steps
 
 # Shares of a rank's wall time from which a part is reported. They are choices of this project, without an external
-# source. Waiting for the loader, other work of the CPU, synchronization or a late rank can be removed completely, and
+# source. Waiting for the loader, other work of the CPU, page faults, synchronization or a late rank can be removed, and
 # steps of one run vary by a few percent, so 5 % is the smallest part that is more than noise. Launches, communication
 # and copies are never zero in a run; from 15 % on, hiding half of them saves more than those 5 %. The same holds for
 # other idle time.
-INPUT, SYNCHRONIZATION, STRAGGLER, CPU_WORK, LAUNCH, COMMUNICATION, COPY, IDLE = (
-    0.05, 0.05, 0.05, 0.05, 0.15, 0.15, 0.15, 0.15
+INPUT, SYNCHRONIZATION, STRAGGLER, CPU_WORK, MANAGED, LAUNCH, COMMUNICATION, COPY, IDLE = (
+    0.05, 0.05, 0.05, 0.05, 0.05, 0.15, 0.15, 0.15, 0.15
 )  # fmt: skip
 
 MENTIONED, MOST_NAMED = 0.1, 3  # the share of idle time from which an operator or range is named, and how many are
@@ -41,9 +42,7 @@ OTHER_CAUSES = {
 class Finding(NamedTuple):
     """A part of a rank's wall time that could be saved, at most `seconds`."""
 
-    kind: (
-        str  # input_bound, copy_bound, launch_bound, cpu_bound, communication_bound, synchronization, straggler, idle,
-    )
+    kind: str  # such as input_bound; docs/reference/json.md lists them
     seconds: float
     text: str
 
@@ -98,13 +97,32 @@ def _rank_findings(
             f"the GPU idles {_of_wall(seconds, wall)} after the CPU waited for it (cudaStreamSynchronize, .item(), "
             "copies to the CPU), because no kernels were queued when the CPU continued. Synchronize less often",
         )
-    if (seconds := causes.get("cpu_work", 0)) > CPU_WORK * wall:
-        yield Finding("cpu_bound", seconds, _cpu_text(rank, stretches["cpu_work"], wall))
+    cpu_work = stretches.get("cpu_work", intervals.NONE)
+    faults = idle.before_migrations(rank, cpu_work)
+    moving = intervals.length(idle.migrations(rank)) + intervals.length(faults)
+    if moving > MANAGED * rank.wall:
+        yield Finding("managed_memory", moving / 1e9, _managed_text(rank, moving / 1e9, wall))
+        cpu_work = intervals.subtract(cpu_work, faults)
+    if (seconds := intervals.length(cpu_work) / 1e9) > CPU_WORK * wall:
+        yield Finding("cpu_bound", seconds, _cpu_text(rank, cpu_work, wall))
     if (seconds := causes.get("launch", 0)) > LAUNCH * wall:
         yield Finding("launch_bound", seconds, _launch_text(rank, seconds, wall))
     others = {cause: causes[cause] for cause in (*OTHER_CAUSES, "unknown") if causes.get(cause)}
     if (seconds := sum(others.values())) > IDLE * wall:
         yield Finding("idle", seconds, _idle_text(rank, stretches, others, wall))
+
+
+def _managed_text(rank: Rank, seconds: float, wall: float) -> str:
+    moved = rank.work[rank.work["direction"].isin(idle.MIGRATIONS)].groupby("direction", observed=True)["bytes"]
+    sizes = (
+        f"{units.si(float(pages.sum()), 'B')} to the {'GPU' if direction == idle.MIGRATIONS[0] else 'CPU'} in "
+        f"{units.count(len(pages), 'move')}"
+        for direction, pages in moved
+    )
+    return (
+        f"managed memory moves page by page, {_of_wall(seconds, wall)} with the gaps until the CPU touches the next "
+        f"one: {' and '.join(sizes)}. Move it at once (cudaMemPrefetchAsync), or copy it"
+    )
 
 
 def _cpu_text(rank: Rank, times: Intervals, wall: float) -> str:
@@ -130,7 +148,7 @@ def _cpu_text(rank: Rank, times: Intervals, wall: float) -> str:
 def _described(names: list[tuple[str, float]], seconds: float) -> str:
     """The names that take more than a tenth of the time, with their times."""
     large = [(name, time) for name, time in names if time > MENTIONED * seconds][:MOST_NAMED]
-    return ", ".join(f"{name} {units.seconds(time)} ({time / seconds:.0%})" for name, time in large)
+    return ", ".join(f"{cut(name, 60)} {units.seconds(time)} ({time / seconds:.0%})" for name, time in large)
 
 
 def _launch_text(rank: Rank, seconds: float, wall: float) -> str:

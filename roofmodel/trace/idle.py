@@ -197,6 +197,20 @@ def names_of(rank: Rank, times: Intervals) -> list[tuple[str, float]]:
     return listed
 
 
+def migrations(rank: Rank) -> Intervals:
+    """The time in which pages of managed memory move."""
+    moved = rank.work["direction"].isin(MIGRATIONS).to_numpy()
+    return intervals.union(rank.starts[moved], rank.ends[moved])
+
+
+def before_migrations(rank: Rank, times: Intervals) -> Intervals:
+    """The part of these times in gaps that end because pages of managed memory move."""
+    every = rank.unrestricted
+    first = np.minimum(np.searchsorted(every.starts, rank.idle[:, 1], side="left"), len(every.starts) - 1)
+    moved = every.work["direction"].isin(MIGRATIONS).to_numpy()
+    return intervals.intersect(times, rank.idle[moved[first]])
+
+
 def call_of(rank: Rank, times: Intervals) -> str | None:
     """The CUDA call that takes most of these times; None if calls take less than half."""
     calls = rank.timeline.calls

@@ -75,13 +75,20 @@ def no_tensor_cores(rank: Rank, work: RankWork | None, device: Device | None) ->
     wall = rank.wall / 1e9
     if total - then <= SMALLEST * wall:
         return None
-    return total - then, (
+    fp32, tf32 = device.pipes.get("fp32"), device.pipes.get("tensor_tf32")
+    formats = "fp16 or bf16" if "tensor_bf16" in device.pipes else "fp16"
+    text = (
         f"fp32 GEMMs and convolutions run on CUDA cores: {units.seconds(total)} of {units.seconds(wall)} "
-        f"({total / wall:.0%}) in {units.count(int(now.sum()), 'kernel')}. In fp16 or bf16 on tensor cores (torch."
+        f"({total / wall:.0%}) in {units.count(int(now.sum()), 'kernel')}. In {formats} on tensor cores (torch."
         f"autocast) they take about {units.seconds(then)}, an estimate at the same share of the ceiling as now "
-        f"({float(least.sum()) / total:.0%}); TF32 (torch.set_float32_matmul_precision('high'), torch.backends.cudnn."
-        "allow_tf32) saves a part of it without casts"
+        f"({float(least.sum()) / total:.0%})"
     )
+    if fp32 and tf32 and tf32.peak > 1.1 * fp32.peak:  # GeForce cards have the same peak in both
+        text += (
+            "; TF32 (torch.set_float32_matmul_precision('high'), torch.backends.cudnn.allow_tf32) saves a part of it "
+            "without casts"
+        )
+    return total - then, text
 
 
 def _passes(name: str) -> float:

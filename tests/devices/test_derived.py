@@ -87,13 +87,6 @@ def test_the_written_file_of_an_overclocked_card_has_its_clock(tmp_path: Path) -
     assert doubtful_entries(mine) == []
 
 
-def test_the_bandwidth_of_a_system_on_a_chip_is_doubtful() -> None:
-    """An Orin Nano has 68 GB/s; CUDA reports a memory clock that gives 29 GB/s."""
-    nano = Evidence("Orin", "8.7", 8, 2_097_152, 29.376e9, 7_990_091_776, 1.02e9)
-    (warning,) = identify([nano], None, ["a.sqlite"]).warnings
-    assert "its DRAM bandwidth may be higher" in str(warning)
-
-
 @pytest.mark.parametrize("capability", PER_CLOCK)
 def test_the_written_file_is_a_valid_device(capability: str, tmp_path: Path) -> None:
     device = derived('A "new" card', capability, 40, 1.5e9, 448e9, 8 * 2**30, 4 * 2**20)

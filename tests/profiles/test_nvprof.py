@@ -294,7 +294,7 @@ def test_notes_and_output_between_rows_do_not_end_a_table():
     text = "\n".join([*lines[:6], "==7== Warning: something", "epoch done", lines[6], ""])
     profile = read(text)
     assert len(profile.kernels) == 2
-    assert any(warning.startswith("1 lines between the rows") for warning in profile.warnings)
+    assert any("skipped between the rows: 1 line outside" in str(warning) for warning in profile.warnings)
 
 
 def test_the_recorded_command_line_does_not_reach_the_profile():

@@ -12,7 +12,7 @@ from roofmodel.devices.ceilings import with_ceilings
 from roofmodel.devices.device import Device
 from roofmodel.errors import ProfileError
 from roofmodel.profiles.kernel import Evidence
-from roofmodel.roofline.device import contradictions, identify
+from roofmodel.roofline.device import UnknownDevice, contradictions, identify
 
 A100_40 = Evidence(
     name="NVIDIA A100-SXM4-40GB", compute_capability="8.0", multiprocessors=108, l2_bytes=41943040, clock=1.41e9
@@ -52,6 +52,9 @@ A100_40 = Evidence(
         (Evidence("NVIDIA GeForce RTX 3090", "8.6", 82, 6291456, 936.096e9, clock=1.695e9), "rtx3090"),
         (Evidence("NVIDIA GeForce RTX 5070", "12.0", 48), "rtx5070"),
         (Evidence("AMD Instinct MI300X", "9.4", 304, dram_bytes=206141652992), "mi300x"),
+        (Evidence("NVIDIA A100-PG509-200", "8.0", 108, dram_bytes=42_505_273_344), "a100-sxm-40gb"),
+        (Evidence("NVIDIA PG509-210", "8.0", 108, dram_bytes=85_199_093_760), "a100-sxm-80gb"),
+        (Evidence("NVIDIA GeForce RTX 4090", "8.9", 128, dram_bandwidth=1008.096e9, clock=2.565e9), "rtx4090"),
         (Evidence("AMD Instinct MI325X", None, 304), "mi325x"),
         (Evidence(None, None, 304, dram_bytes=274_877_906_944), "mi325x"),  # an MI300X has 192 GiB
         (Evidence("AMD Instinct MI355X", None, 256), "mi355x"),
@@ -76,6 +79,26 @@ A100_40 = Evidence(
 def test_attributes_that_match_one_device_identify_it(evidence: Evidence, device: str) -> None:
     found = identify([evidence], None, ["x.csv"])
     assert (found.device.id, found.source) == (device, "attributes")
+
+
+def test_the_number_of_sms_alone_does_not_identify_a_gpu_of_a_generation_with_unknown_gpus():
+    """A T4 and an RTX 2070 Super have 40 SMs of compute capability 7.5."""
+    with pytest.raises(UnknownDevice, match="its device is unknown"):
+        identify([Evidence(None, "7.5", 40)], None, ["a.txt"])
+
+
+def test_the_memory_clock_of_a_jetson_gives_no_ceiling():
+    """The driver of an Orin Nano states 29 GB/s; its module has 68 or 102 GB/s."""
+    orin = Evidence("Orin", "8.7", 8, 2 << 20, 29.376e9, 7_990_091_776, 1.02e9)
+    with pytest.raises(UnknownDevice, match="describes 'Orin', and the file does not state its DRAM bandwidth"):
+        identify([orin], None, ["a.sqlite"])
+
+
+def test_the_usual_device_of_a_generation_is_not_assumed_against_the_number_of_sms():
+    (note,) = identify([Evidence(None, "9.0", 132)], None, ["a.txt"]).warnings
+    assert str(note) == "the file contains only compute capability 9.0 and 132 SMs: h100-sxm (h100) is assumed"
+    with pytest.raises(UnknownDevice, match="its device is unknown"):
+        identify([Evidence(None, "8.0", 70)], None, ["a.txt"])
 
 
 @pytest.mark.parametrize(
@@ -113,14 +136,6 @@ def test_a_device_with_two_clocks_is_not_scaled_to_a_third() -> None:
     """The boost clock of an H100's tensor cores does not follow from that of its other units."""
     seen = Evidence("NVIDIA H100 80GB HBM3", "9.0", 132, 52_428_800, 3352e9, 85_029_158_912, 1.7e9)
     assert identify([seen], None, ["x.sqlite"]).source == "file"
-
-
-def test_attributes_of_two_devices_name_both_and_the_assumed_one() -> None:
-    """An H800 has the SMs, clocks and memory of an H100."""
-    found = identify([Evidence(None, "9.0", 132, 52_428_800, 3352e9, 85_029_158_912, 1.98e9)], None, ["x.csv"])
-    assert (found.device.id, found.source) == ("h100-sxm", "assumed")
-    expected = "the attributes in the file are those of h100-sxm, h800: h100-sxm (h100) is assumed"
-    assert [str(warning) for warning in found.warnings] == [expected]
 
 
 @pytest.mark.parametrize(

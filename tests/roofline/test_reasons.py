@@ -52,6 +52,39 @@ def test_a_busy_unit_has_nothing_to_win_if_the_counters_would_show_waste():
     assert at_l2.seconds == pytest.approx(0.1e-3)  # 1 ms - 0.9 ms
 
 
+@pytest.mark.parametrize(
+    ("flops", "evidence"),
+    [
+        (33e9, f"{NOTHING}the SMs' pipes at 90% of the peak; then DRAM, 11%"),
+        (6.7e9, "the SMs' pipes at 90% of the peak, FLOPs at 10%; then DRAM, 11%"),
+    ],
+)
+def test_busy_pipes_with_few_flops_are_not_at_their_ceiling(flops: float, evidence: str):
+    """A naive GEMM issues loads instead of FLOPs. The H100's peak in fp32 is 67 TFLOP/s: 33 of 67 GFLOP in 1 ms."""
+    counters = {f"sm__throughput{ELAPSED}": 0.9, "smsp__thread_inst_executed_per_inst_executed.ratio": 32}
+    launch = first(kernel(counters=counters, flops=Flops(fp32=flops)))
+    assert (launch.reason, launch.evidence) == ("compute_bound", evidence)
+
+
+def test_a_gemm_at_the_limit_of_a_cache_has_something_to_win():
+    """Larger tiles load operands less often."""
+    counters = {
+        f"l1tex__throughput{ELAPSED}": 0.9, "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum": 1e6,
+        "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum": 0,
+        "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum": 0,
+        "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.ratio": 32,
+    }  # fmt: skip
+    for name, prefix in (("matmul_kernel", ""), ("copy", NOTHING)):
+        launch = first(kernel(name, counters=counters, flops=Flops(fp32=3e9)))
+        assert (launch.reason, launch.evidence) == ("l1_bound", f"{prefix}L1 at 90% of the peak; then DRAM, 11%")
+
+
+def test_a_collective_has_few_thread_blocks_on_purpose():
+    ring = kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", blocks=2)
+    assert reasons(ring, H100) == []
+    assert [each.reason for each in reasons(ring, H100, gap=1e-3)] == ["launch_gap"]
+
+
 def test_flops_that_no_device_could_compute_in_the_time_are_not_at_a_ceiling():
     """Winograd's algorithm computes a convolution with fewer FLOPs than were counted: twice the fp32 peak."""
     convolution = kernel("winograd", flops=Flops(fp32=2 * 67e12 * 1e-3))
@@ -202,6 +235,13 @@ def test_a_gemm_without_tensor_cores_could_take_the_time_of_its_flops_on_them():
     assert sgemm.reason == "no_tensor_cores"
     assert sgemm.seconds == pytest.approx(1e-3 - 1e-3 * 0.1 / 0.8, rel=0.2)  # waiting falls as the busiest unit does
     assert not any(each.reason == "no_tensor_cores" for each in reasons(kernel("sum", flops=Flops(fp32=flops)), H100))
+
+
+def test_tensor_cores_are_no_reason_where_they_are_not_faster_or_the_flops_not_the_limit():
+    """A GeForce has 82.6 TFLOP/s in fp32 and in tf32; a naive GEMM spends a tenth of its time on FLOPs."""
+    geforce = reasons(kernel("sgemm", flops=Flops(fp32=0.8 * 82.6e9, tensor_tf32=0)), Device.load("rtx4090"))
+    naive = reasons(kernel("matmul_naive", flops=Flops(fp32=0.1 * 67e9, tensor_tf32=0)), H100)
+    assert "no_tensor_cores" not in {each.reason for each in [*geforce, *naive]}
 
 
 @pytest.mark.parametrize("device", ["l4", "b200"])

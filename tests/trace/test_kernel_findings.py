@@ -39,6 +39,16 @@ def test_the_saving_of_tensor_cores_is_near_the_measured_one() -> None:
     assert kernel_findings("fp32-NCHW")["no_tensor_cores"] == pytest.approx(measured, rel=0.2)
 
 
+@pytest.mark.parametrize(
+    ("device", "said"), [("h100-sxm", ["bf16", "TF32"]), ("v100-sxm2-16gb", []), ("rtx4090", ["bf16"])]
+)
+def test_only_formats_of_the_device_that_are_faster_are_advised(device: str, said: list[str]) -> None:
+    """A V100 has neither bf16 nor TF32; TF32 of a GeForce card has the peak of fp32."""
+    found = roofmodel.trace(H100 / "trace-resnet50-fp32-NCHW.json.gz", hw=device).analyzed.findings
+    (text,) = (each.text for each in found if each.kind == "no_tensor_cores")
+    assert [name for name in ("bf16", "TF32") if name in text] == said
+
+
 def test_the_saving_of_nhwc_is_near_the_measured_one() -> None:
     measured = kernel_seconds("fp16-NCHW") - kernel_seconds("fp16-NHWC")  # 82 ms
     assert kernel_findings("fp16-NCHW")["memory_format"] == pytest.approx(measured, rel=0.1)

@@ -382,6 +382,15 @@ def test_moved_pages_of_a_real_file_end_a_gap_of_the_cpu() -> None:
     assert "unknown" not in report.idle_by_cause
 
 
+def test_page_faults_of_a_real_file_are_one_finding() -> None:
+    """By SQL: 155 moves of 8 388 608 bytes to the GPU, 72 of 12 582 912 to the CPU, 1.10 ms in all, and the gaps."""
+    found = real("nsys/one_kernel_rtx_a4500.sqlite")
+    assert "cpu_bound" not in kinds(found)
+    (faults,) = (each for each in found.findings if each.kind == "managed_memory")
+    assert faults.seconds == pytest.approx(1.10e-3 + 1.55e-3, rel=0.01)
+    assert "8.39 MB to the GPU in 155 moves and 12.6 MB to the CPU in 72 moves" in faults.text
+
+
 def test_kernels_of_cuda_graphs_need_no_advice_on_cuda_graphs(tmp_path: Path) -> None:
     def graph(start: float) -> list[Event]:
         work = [event("kernel", "k", start + n, start + n + 1, 0, 7, device=0, stream=7, correlation=int(start))
@@ -404,7 +413,7 @@ def test_idle_time_of_unknown_cause_is_a_finding() -> None:
 
 def test_copies_limit_a_run_only_if_they_are_its_largest_part() -> None:
     found = real("nsys/one_kernel_rtx_a4500.sqlite")  # 43.7 % idle, 40.9 % kernels, 15 % copies
-    assert kinds(found) == ["cpu_bound", "copy_bound"]
+    assert kinds(found) == ["managed_memory", "copy_bound"]
     assert found.findings[1].text.startswith("copies add 546 µs of 3.54 ms (15%)")
     limited = real("nsys/two_gpus_copying_h100.sqlite")
     (copies,) = [finding for finding in limited.findings if finding.kind == "copy_bound"]

@@ -9,8 +9,8 @@
         dram__bytes.sum               Mbyte        12.58
 
 Before 2022 the launch line had a date instead of grid and block (`gemm(float*, int), 2020-Apr-07 17:01:05, Context 1,
-Stream 7`) and the table had no header. Only metrics printed by name are read, as `--metrics` and `--page raw` print
-them. Labels of the details page are not read: several metrics share a label.
+Stream 7`) and the table had no header. Metrics have names in the output of `--metrics` and `--page raw`, and labels in
+that of the details page; labels are read as in its CSV (`metric_names.canonical`).
 """
 
 from __future__ import annotations
@@ -19,36 +19,45 @@ import re
 from typing import BinaryIO
 
 from roofmodel.errors import ProfileError, shorten
-from roofmodel.profiles.cell_values import LocaleNumbers
+from roofmodel.profiles.cell_values import LocaleNumbers, parse_unit
 from roofmodel.profiles.ncu import metric_names
 from roofmodel.profiles.ncu.launch_tables import LaunchTable
 from roofmodel.profiles.ncu.layouts import LongReader
 from roofmodel.profiles.streams import Lines
 
 _COLUMNS = ["ID", "Process ID", "Process Name", "Kernel Name", "Grid Size", "Block Size", "Stream", "Device", "CC"]
-_COLUMNS += ["Metric Name", "Metric Unit", "Metric Value"]
+_COLUMNS += ["Section Name", "Metric Name", "Metric Unit"]
 _EXTENT = r"\(\d+, \d+, \d+\)"
 _LAUNCH = re.compile(
     rf"\s*(?P<name>\S.*?)(?: (?P<grid>{_EXTENT})x(?P<block>{_EXTENT})|, \d{{4}}-\w{{3}}-\d\d \d\d:\d\d:\d\d)"
-    r", Context \d+, Stream (?P<stream>\d+)(?:, Device (?P<device>\d+))?(?:, CC (?P<cc>\d+\.\d+))?\s*"
+    r"(?:, Context \d+, Stream (?P<stream>\d+))?(?:, Device (?P<device>\d+))?(?:, CC (?P<cc>\d+\.\d+))?"
+    r"(?:, Invocations (?P<invocations>\d+))?\s*"
 )
 # A launch line in any form, including forms that are not read:
 PRINTED = re.compile(r"^ *\S.*(?:\)x\(\d+, \d+, \d+\)|, Context \d+, Stream \d+)", re.MULTILINE)
 _PROCESS = re.compile(r"\[(\d+)\] (.+)@[^@]*\s*")
+_SECTION = re.compile(r"\s{4,}Section: (.{1,99}?)\s*\n")
 # Name, optional unit, value. The line end is required: without it the line may be truncated.
-_METRIC = re.compile(r"\s{4,}(\w{1,99}__[\w.]{1,199})\s+(?:([A-Za-z%][\w/%]*)\s+)?((?:\(!\) )?\S+(?: \(.+\))?)\s*\n")
+_VALUE = r"((?:\(!\) )?\S+(?: \(.+\))?)\s*\n"
+_METRIC = re.compile(rf"\s{{4,}}(\w{{1,99}}__[\w.]{{1,199}})\s+(?:([A-Za-z%][\w/%]*)\s+)?{_VALUE}")
+# The line above and below the rows has the widths of label and unit. A summary has minimum, maximum and average.
+_RULE = re.compile(r" {4}(-{2,200}) (-{2,99}) -{2,99}( -{2,99} -{2,99})?\s*\n")
 
 
-def parse(stream: BinaryIO, file: str) -> LaunchTable:
-    """The launches in a printed text; an empty table if it names no metric.
+def parse(stream: BinaryIO, file: str) -> list[LaunchTable]:
+    """The launches in a printed text, and those of a summary (`--print-summary per-kernel`); none without a metric.
 
     Raises ProfileError, with file and line, for a metric without a launch, and for the errors of `RowReader`.
     """
     stream.seek(0)
     with Lines(stream, file) as lines:
-        reader = LongReader(_COLUMNS, True, lines, LocaleNumbers(file))
+        numbers = LocaleNumbers(file)
+        each_launch = LongReader([*_COLUMNS, "Metric Value"], True, lines, numbers)
+        summary = LongReader([*_COLUMNS, "Average", "Invocations"], True, lines, numbers)
         process, number = ["", ""], -1
         launch: list[str] = []  # the identifying cells of the current launch
+        section = invocations = ""
+        label: re.Pattern[str] | None = None  # label, unit and value of a row of the current table
         for line in lines:
             if match := _PROCESS.fullmatch(line):
                 process = [match[1], match[2]]
@@ -56,14 +65,32 @@ def parse(stream: BinaryIO, file: str) -> LaunchTable:
                 number += 1
                 identity = match.group("name", "grid", "block", "stream", "device", "cc")
                 launch = [str(number), *process, *(text or "" for text in identity)]
+                section, invocations, label = "", match["invocations"] or "", None
             elif PRINTED.match(line) or re.match(r"  ?\S", line):
                 launch = []  # a launch in another form: its metrics are not read
-            elif match := _METRIC.fullmatch(line):
+            elif match := _SECTION.fullmatch(line):
+                section = match[1]
+            elif match := _RULE.fullmatch(line):
+                mean = r"\S+\s+\S+\s+" if match[3] else ""
+                label = re.compile(rf"    (.{{{len(match[1])}}}) (.{{{len(match[2])}}})\s+{mean}{_VALUE}")
+            elif not invocations and (match := _METRIC.fullmatch(line)):
                 name, unit, value = match[1], match[2] or "", match[3]
                 if launch:
-                    reader.row([*launch, name, unit, value])
+                    each_launch.row([*launch, section, name, unit, value])
                 elif metric_names.is_read(name):
                     raise ProfileError(
                         f"{lines.where}: the metric {shorten(name)} has no launch above it; run ncu again with --csv"
                     )
-        return reader.finish(0)
+            elif launch and label and (match := label.fullmatch(line)):
+                name, unit, value = match[1].strip(), match[2].strip(), match[3]
+                if _is_read(name, unit, section) and invocations:
+                    summary.row([*launch, section, name, unit, value, invocations])
+                elif _is_read(name, unit, section):
+                    each_launch.row([*launch, section, name, unit, value])
+        tables = [reader.finish(number) for number, reader in enumerate((each_launch, summary))]
+        return [table for table in tables if table.ids]
+
+
+def _is_read(label: str, unit: str, section: str) -> bool:
+    measured = parse_unit(unit)
+    return metric_names.is_read(metric_names.canonical(label, measured[1] if measured else unit, section, ""))

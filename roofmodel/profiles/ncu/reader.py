@@ -16,6 +16,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from math import isnan
 from typing import BinaryIO
 
 from roofmodel.errors import ProfileError
@@ -87,7 +88,7 @@ def profile(tables: Iterable[LaunchTable], files: Iterable[str], generation: str
             if (
                 capability
                 and not capabilities
-                and (device_evidence := Evidence(compute_capability=capability, file=table.file)) not in evidence
+                and (device_evidence := _evidence(table, launches, capability)) not in evidence
             ):
                 evidence.append(device_evidence)
             for places, meaning in interpret_launches(table, launches, capability or stated_capability, averaged):
@@ -105,6 +106,17 @@ def profile(tables: Iterable[LaunchTable], files: Iterable[str], generation: str
         kernels=kernels,
         evidence=tuple(evidence),
         warnings=tuple(dict.fromkeys([*warnings, *counted, *impossible_value_warnings(impossible)])),
+    )
+
+
+def _evidence(table: LaunchTable, launches: Iterable[int], capability: str) -> Evidence:
+    """The device of launches whose table has no attributes of devices."""
+    column = table.values.get("launch__sm_count")
+    counts = {column[place] for place in launches if not isnan(column[place])} if column else set()
+    return Evidence(
+        compute_capability=capability,
+        multiprocessors=round(counts.pop()) if len(counts) == 1 else None,
+        file=table.file,
     )
 
 
@@ -129,8 +141,8 @@ def parse(stream: BinaryIO, file: str) -> list[LaunchTable]:
             else:
                 outside.add(line)
     tables = [table for number, each in enumerate(readers) if (table := each.finish(number)).ids]
-    if not readers and outside.printed and (printed := printed_text.parse(stream, file)).ids:
-        tables = [printed]
+    if not readers and outside.printed:
+        tables = printed_text.parse(stream, file)
     if not tables:
         raise ProfileError(f"{file}: {outside.explain(bool(readers))}")
     if outside.errors:
@@ -166,7 +178,7 @@ class _NonTableLines:
                 f"then {RERUN}"
             )
         if self.printed:
-            return f"printed text of Nsight Compute (details page) with labels instead of metric names; {RERUN}"
+            return f"printed text of Nsight Compute without metrics that are read; {RERUN}"
         if self.unnamed:
             return f"a summary without kernel names; {RERUN}, or use --print-summary per-kernel"
         if header or self.nothing:

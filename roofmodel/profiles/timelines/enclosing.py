@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from roofmodel.numbers import units
 from roofmodel.profiles.kernel import ReaderWarning
 from roofmodel.profiles.timelines.timeline import KERNEL, UNKNOWN
 
@@ -74,13 +75,14 @@ class EnclosingRanges(NamedTuple):
         texts = []
         if self.from_other_thread:
             texts.append(
-                f"{self.from_other_thread} kernels were launched by a thread without NVTX ranges (such as autograd's); "
-                "they are assigned, by time, to the open ranges of the only other thread that has some"
+                f"launched by a thread without NVTX ranges (such as autograd's): "
+                f"{units.count(self.from_other_thread, 'kernel')}, assigned by time to the open ranges of the only "
+                "other thread that has some"
             )
         if self.ambiguous:
             texts.append(
-                f"{self.ambiguous} kernels were launched by a thread without NVTX ranges while several other threads "
-                "had open ranges; they are assigned to no range"
+                f"launched by a thread without NVTX ranges while several other threads had open ranges: "
+                f"{units.count(self.ambiguous, 'kernel')}, assigned to no range"
             )
         return list(map(ReaderWarning, texts))
 

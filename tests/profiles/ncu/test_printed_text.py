@@ -1,9 +1,9 @@
-"""Nsight Compute's printed text: metrics by name are read, labels and other text are refused."""
+"""Nsight Compute's printed text: metrics by name and by label are read, other text is refused."""
 
 import pytest
 
 from roofmodel.errors import ProfileError
-from tests.profiles.ncu.samples import PRINT, PRINT_RULE, PRINT_TABLE, printed, read
+from tests.profiles.ncu.samples import PRINT, PRINT_RULE, printed, read
 
 OLD_TABLE = f"    {'-' * 70} {'-' * 15} {'-' * 30}\n"
 
@@ -47,11 +47,77 @@ def test_decimal_commas_in_printed_text_are_recognized():
     assert (kernel.bytes.dram, kernel.seconds) == (27_595_520, pytest.approx(65.77e-6))
 
 
-def test_labels_next_to_metric_names_are_ignored():
-    duration = "    Duration                us        99.00\n"
-    labels = f"    Section: GPU Speed Of Light Throughput\n{PRINT_TABLE}{duration}{PRINT_RULE}"
-    (kernel,) = read(PRINT + printed("k", "gpu__time_duration.sum  us  41.60") + labels).kernels
-    assert kernel.seconds == pytest.approx(41.6e-6)
+DETAILS = """\
+[11] app@secret-host
+  add(float *, int) (3, 1, 1)x(256, 1, 1), Context 1, Stream 7, Device 0, CC 8.9
+    Section: GPU Speed Of Light Throughput
+    ----------------------- ------------ ------------
+    Metric Name              Metric Unit Metric Value
+    ----------------------- ------------ ------------
+    DRAM Frequency          cycle/second      (!) nan
+    SM Frequency                     Ghz         1.38
+    Memory Throughput                  %         1.35
+    Duration                          us         5.66
+    Compute (SM) Throughput            %         0.35
+    ----------------------- ------------ ------------
+
+    OPT   This kernel grid is too small to fill the resources of this device: Duration  5 us.
+
+    Section: Memory Workload Analysis
+    ----------------- ------------ ------------
+    Metric Name        Metric Unit Metric Value
+    ----------------- ------------ ------------
+    Memory Throughput Gbyte/second         2.00
+    ----------------- ------------ ------------
+
+    Section: Launch Statistics
+    -------------------- --------------- ---------------
+    Metric Name              Metric Unit    Metric Value
+    -------------------- --------------- ---------------
+    Registers Per Thread register/thread              16
+    # SMs                             SM             132
+    -------------------- --------------- ---------------
+
+    Section: Occupancy
+    ------------------------------- ----------- ------------
+    Achieved Occupancy                        %        15.02
+    ------------------------------- ----------- ------------
+
+"""
+SUMMARY = """\
+[11] app@secret-host
+  add(float *, int) (3, 1, 1)x(256, 1, 1), Device 0, CC 8.9, Invocations 14
+    Section: GPU Speed Of Light Throughput
+    ----------------------- ----------- -------- -------- --------
+    Metric Name             Metric Unit  Minimum  Maximum  Average
+    ----------------------- ----------- -------- -------- --------
+    Elapsed Cycles                cycle 3,805.00 4,478.00 3,939.50
+    Duration                         us     1.73     2.11     1.86
+    ----------------------- ----------- -------- -------- --------
+
+"""
+
+
+def test_labels_of_the_details_page_are_read_with_their_section_and_unit():
+    """The traffic is 2.00 GB/s × 5.66 µs; the percentage with the same label is another metric."""
+    (kernel,) = read(DETAILS).kernels
+    assert (kernel.seconds, kernel.clock, kernel.registers) == (pytest.approx(5.66e-6), pytest.approx(1.38e9), 16)
+    assert kernel.bytes.dram == pytest.approx(2e9 * 5.66e-6)
+    assert kernel.occupancy == pytest.approx(0.1502)
+    assert [evidence.multiprocessors for evidence in read(DETAILS).evidence] == [132]
+    assert "secret-host" not in str(read(DETAILS))
+
+
+def test_a_printed_summary_states_the_mean_over_its_invocations():
+    (kernel,) = read(SUMMARY).kernels
+    assert (kernel.name, kernel.invocations, kernel.seconds) == ("add(float *, int)", 14, pytest.approx(14 * 1.86e-6))
+    assert (kernel.grid, kernel.block) == ((3, 1, 1), (256, 1, 1))
+
+
+def test_a_label_that_contradicts_its_metric_is_refused():
+    labels = f"{PRINT_RULE}    Duration{'us':>34}{'99.00':>13}\n{PRINT_RULE}"
+    with pytest.raises(ProfileError, match=r"is .99\.00., but an earlier row"):
+        read(PRINT + printed("k", "gpu__time_duration.sum  us  41.60") + labels)
 
 
 @pytest.mark.parametrize("line", ["_" * 10_000_000, "a__" + " b" * 5_000_000, "  x" + ")x(1, 1" * 1_000_000])
@@ -63,10 +129,7 @@ def test_a_line_of_ten_megabytes_takes_no_time(line):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (
-            printed("k", "Duration                us        41.60"),
-            "labels instead of metric names; run the line of",
-        ),
+        (printed("k", f"Block Size{'thread':>32}{'256':>13}"), "without metrics that are read; run the line of"),
         (printed("k", where=""), "Nsight Compute log without a table"),
         # Launches in a form that is not known must not give their metrics to the launch before.
         (

@@ -686,7 +686,6 @@ def test_every_measured_table_is_read_and_names_no_machine():
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("t4_colab_details_text.log", "printed text.*--csv"),
         ("err_nvgpuctrperm_a100pcie.txt", "ERR_NVGPUCTRPERM.*--csv"),
     ],
 )
