@@ -163,7 +163,7 @@ def _value(value: Any) -> str:
 
 
 class ListedDevice(NamedTuple):
-    """A device with its alias and its dense 16-bit tensor pipe."""
+    """A device with its alias and its fastest dense 16-bit pipe."""
 
     device: Device
     alias: str | None
@@ -181,21 +181,30 @@ DEVICES = Table(
         Column("full_name", "device", value="device.name", wrap=True, meaning="its vendor, name and form factor"),
         Column("alias", meaning="a shorter name, such as `a100`; null if there is none"),
         Column(None, "TFLOP/s", Unit(lambda peak: units.significant(peak / 1e12, 4)), "pipe.peak"),
-        Column(None, "GB/s", Unit(lambda rate: units.significant(rate / 1e9, 4)), "device.bandwidth"),
+        Column(
+            None, "GB/s", Unit(lambda rate: units.significant(rate / 1e9, 4 if rate >= 1e12 else 3)),
+            "device.bandwidth",
+        ),
         Column(None, "GiB", Unit(lambda size: units.significant(size / 2**30)), "device.capacity"),
         Column(None, "ridge", NUMBER, lambda row: row.pipe and row.pipe.peak / row.device.bandwidth),
     ),
 )  # fmt: skip
 
 
+_LISTED = ("tensor_fp16", "tensor_bf16", "fp16")
+
+
 def devices(known_devices: list[Device], aliases: Mapping[str, str]) -> ListingContent:
-    """Devices by name: dense 16-bit tensor peak, DRAM bandwidth and capacity, ridge point in FLOP/B."""
+    """Devices by name: dense 16-bit peak, DRAM bandwidth and capacity, ridge point in FLOP/B."""
     by_target = {target: alias for alias, target in aliases.items()}
     rows = [
-        ListedDevice(each, by_target.get(each.id), each.pipes.get("tensor_fp16") or each.pipes.get("tensor_bf16"))
+        ListedDevice(each, by_target.get(each.id), next((each.pipes[n] for n in _LISTED if n in each.pipes), None))
         for each in known_devices
     ]
-    caption = "TFLOP/s: dense fp16 tensor peak (TPUs: bf16). GB/s, GiB: DRAM. ridge: ridge point in FLOP/B."
+    caption = (
+        "TFLOP/s: dense fp16 tensor peak (TPUs: bf16; Apple: fp16 of the vector units). "
+        "GB/s, GiB: DRAM. ridge: ridge point in FLOP/B."
+    )
     return ListingContent(Group(DEVICES.terminal(rows), Text(caption, style="dim")), DEVICES.records(rows))
 
 

@@ -51,6 +51,20 @@ def with_ceilings(device: Device, clock: float | None = None, measured: bool = F
     )
 
 
+def with_boost_clock(device: Device, clock: float) -> Device:
+    """The device with another boost clock, in hertz, such as that of a laptop's power limit or of an overclocked card.
+
+    Only for a device with one clock, which all its ceilings except DRAM's are stated at.
+    """
+    scaled = with_ceilings(device, clock)
+    pipes, sparse = (
+        {name: p._replace(clock=clock) if p.clock else p for name, p in section.items()}
+        for section in (scaled.pipes, scaled.sparse_pipes)
+    )
+    levels = {n: v._replace(clock=clock) if v.clock and n != "dram" else v for n, v in scaled.levels.items()}
+    return replace(scaled, clocks={"boost": clock}, pipes=pipes, sparse_pipes=sparse, levels=levels)
+
+
 def measured_ceilings(device: Device) -> dict[str, Measured]:
     """Pipe or level -> the highest measurement of it in the device's file."""
     ascending = sorted(device.measured, key=lambda m: m.value)

@@ -54,6 +54,7 @@ PER_CLOCK: Mapping[str, Mapping[str, int]] = {
     "9.0": _HOPPER,
     "10.0": _BLACKWELL,
     "10.3": _BLACKWELL | {"fp64": 4, "tensor_fp4": 49152, "tensor_int8": 512},
+    "11.0": _BLACKWELL | {"fp64": 0, "tensor_int8": 0},
     "12.0": _ADA | {"tensor_fp4": 4096},
     "12.1": _ADA | {"tensor_fp4": 4096},
 }
@@ -61,11 +62,12 @@ PER_CLOCK: Mapping[str, Mapping[str, int]] = {
 "Throughput of Native Arithmetic Instructions"; for tensor cores NVIDIA's architecture whitepapers."""
 GENERATIONS = {
     "5": "Maxwell", "6": "Pascal", "7": "Volta", "7.5": "Turing", "8": "Ampere", "8.9": "Ada", "9": "Hopper",
-    "10": "Blackwell", "12": "Blackwell",
+    "10": "Blackwell", "11": "Blackwell", "12": "Blackwell",
 }  # fmt: skip
 HALF_RATE = ("tensor_fp16", "tensor_bf16", "tensor_tf32", "tensor_fp8")
 """Pipes of GeForce cards that run at half the rate, since frameworks accumulate in fp32."""
 _GEFORCE = re.compile(r"geforce", re.IGNORECASE)
+_A10G = re.compile(r"\bA10G\b")
 _WITHOUT_TENSOR_CORES = re.compile(r"\bGTX\b|\bMX\d", re.IGNORECASE)
 
 
@@ -74,6 +76,8 @@ def per_clock(compute_capability: str, name: str) -> dict[str, int]:
     rates = {pipe: rate for pipe, rate in PER_CLOCK.get(compute_capability, {}).items() if rate}
     if _WITHOUT_TENSOR_CORES.search(name):
         return {pipe: rate for pipe, rate in rates.items() if not pipe.startswith("tensor_")}
+    if _A10G.search(name):  # all tensor pipes at half the rate of an A10
+        return {pipe: rate // 2 if pipe.startswith("tensor_") else rate for pipe, rate in rates.items()}
     if _GEFORCE.search(name):
         return {pipe: rate // 2 if pipe in HALF_RATE else rate for pipe, rate in rates.items()}
     return rates

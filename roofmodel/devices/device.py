@@ -138,6 +138,11 @@ class Device:
         return self.levels["dram"].capacity
 
     @property
+    def shares_memory(self) -> bool:
+        """Whether the GPU is part of a system on a chip, whose memory (LPDDR) it shares with the CPU."""
+        return (self.levels["dram"].kind or "").startswith("LPDDR")
+
+    @property
     def types(self) -> set[str]:
         """The number formats that it has a pipe for."""
         return {name.removeprefix("tensor_") for name in self.pipes if not name.endswith("_acc16")}

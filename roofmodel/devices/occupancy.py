@@ -35,6 +35,7 @@ MULTIPROCESSORS = {
     "9.0": _HOPPER,
     "10.0": _HOPPER,
     "10.3": _HOPPER,
+    "11.0": Multiprocessor(48, 24, 228 * _KIB),
     "12.0": _SMALL_BLACKWELL,
     "12.1": _SMALL_BLACKWELL,
 }

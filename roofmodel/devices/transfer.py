@@ -24,7 +24,9 @@ are within this number. The errors are independent of each other and of the erro
 `benchmarks/leave_one_out.py`: with these numbers, the intervals of measured devices that are predicted with the
 parameters of another one contain 75 to 92 % of the measurements.
 """
-TENSOR_INSTRUCTIONS = {"7": "mma.sync", "8": "mma.sync", "12": "mma.sync", "9": "wgmma", "10": "tcgen05"}
+TENSOR_INSTRUCTIONS = {
+    "7": "mma.sync", "8": "mma.sync", "12": "mma.sync", "9": "wgmma", "10": "tcgen05", "11": "tcgen05",
+}  # fmt: skip
 """The PTX instructions of the fastest 16-bit GEMMs by the major compute capability."""
 
 

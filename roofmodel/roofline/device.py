@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import cache
 from itertools import combinations
 from typing import Literal, NamedTuple
 
 from roofmodel.devices import library
+from roofmodel.devices.ceilings import with_boost_clock
 from roofmodel.devices.derived import PER_CLOCK, derived
 from roofmodel.devices.device import Device, Hardware, device_name
 from roofmodel.errors import AnswerNote, Command, Message, Option, ProfileError, Text
@@ -25,9 +27,10 @@ JETSON = ("5.3", "6.2", "7.2", "8.7", "11.0")
 """Compute capabilities of GPUs in a system on a chip. CUDA states a memory clock for them that is not that of their
 DRAM: an Orin Nano with 68 or 102 GB/s states 918 MHz x 128 bit = 29 GB/s."""
 _NAME_PARTS = re.compile(
-    # the chip is a separate word: A10G is not A10, GB200 is not B200; variants follow the number (ti, super, Ada)
-    r"\b(v100s?|[ahb][12]00|b300|g[bh][23]00|h20|a[134]0|l4|l40s|t4|mi250x|mi3(?:00|25)x"
-    r"|rtx pro \d{4} blackwell (?:max-q )?(?:workstation|server)|rtx a?\d{4}(?: (?:ti|super|d|laptop|ada))*)\b"
+    # the chip is a separate word: A10G is not A10, GB200 is not B200; variants follow the number (ti, laptop, Ada)
+    r"\b(v100s?|[ahb][12]00|h800|b300|g[bh][23]00|gb10|h20|a[134]0|a10g|l4|l40s|t4|mi250x|mi3[0-9]{2}x|thor"
+    r"|orin(?: (?:nano|nx))?|rtx pro \d{4} blackwell (?:max-q )?(?:workstation|server)"
+    r"|rtx a?\d{4}(?: (?:ti|super|d|laptop|ada))*)\b"
     # in the name of a GH200, 120 or 480 GB is the size of the CPU's memory
     r"|(sxm|pcie|nvl)\d*|(?!(?:120|480)\s?gb)\b(\d+)\s?gb?\b",
     re.IGNORECASE,
@@ -92,6 +95,8 @@ def identify(evidence: Iterable[Evidence], hw: Hardware | None, files: Iterable[
             return DeviceIdentification(
                 matching[0], "attributes", tuple(_contradictions_by_file(matching[0], unique_evidence))
             )
+        if board := _other_boost_clock(e):
+            return board
     aliases = {GENERATION_ALIAS.get(e.compute_capability or "") for e in unique_evidence} - {None}
     if len(aliases) == 1:
         alias = str(aliases.pop())
@@ -115,6 +120,19 @@ def identify(evidence: Iterable[Evidence], hw: Hardware | None, files: Iterable[
     missing = next((_missing(e) for e in unique_evidence if e.name and e.compute_capability in PER_CLOCK), "")
     where = ", ".join([*files][:3])
     raise UnknownDevice(f"{where}: {unknown}{missing}; give one, as in ", Option("hw", "a100"))
+
+
+def _other_boost_clock(evidence: Evidence) -> DeviceIdentification | None:
+    """The known device of this name whose boost clock alone differs, with its ceilings at the clock in the profile."""
+    if evidence.name is None or not evidence.clock:
+        return None
+    without_clock = replace(evidence, clock=None)
+    boards = [d for d in _known_gpus() if set(d.clocks) == {"boost"} and not contradictions(d, without_clock)]
+    if len(boards) != 1:
+        return None
+    stated, own = (units.si(clock, "Hz", 4) for clock in (evidence.clock, boards[0].clocks["boost"]))
+    note = f"the ceilings of {boards[0].id} are those at the boost clock that the file states, {stated}, not {own}"
+    return DeviceIdentification(with_boost_clock(boards[0], evidence.clock), "attributes", (note,))
 
 
 def device_of(evidence: Evidence) -> Device | None:
@@ -176,13 +194,14 @@ def contradictions(device: Device, evidence: Evidence) -> list[str]:
     differ("multiprocessors", "", device.multiprocessors, evidence.multiprocessors, 0)
     l2 = device.levels.get("l2")
     differ("L2", "B", l2.capacity if l2 else None, evidence.l2_bytes, 0.01)
-    # drivers report bus width x clock, datasheets a rounded value
-    differ("DRAM bandwidth", "B/s", device.bandwidth, evidence.dram_bandwidth, 0.025)
+    # The driver reports other clocks for the GPU and the memory of a system on a chip than its datasheet.
+    if not device.shares_memory:
+        # drivers report bus width x clock, datasheets a rounded value
+        differ("DRAM bandwidth", "B/s", device.bandwidth, evidence.dram_bandwidth, 0.025)
+        differ("boost clock", "Hz", device.clocks.get("boost"), evidence.clock, 0.01)
     # usable memory is up to 8 % less than the nominal size, and never more
     is_more = (evidence.dram_bytes or 0) > (device.capacity or 0)
     differ("DRAM", "B", device.capacity, evidence.dram_bytes, 0.01 if is_more else 0.09)
-    # board partners sell GeForce cards with a higher boost clock
-    differ("boost clock", "Hz", device.clocks.get("boost"), evidence.clock, 0.1 if "GeForce" in device.name else 0.01)
     if evidence.name is not None:
         evidence_parts, device_parts = _name_parts(evidence.name), _name_parts(device.name)
         unknown_chip = evidence_parts[0] is None and device_parts[0] is not None  # two unknown chips may be the same

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -40,7 +42,7 @@ def test_the_rates_of_a_compute_capability_are_those_of_the_packaged_devices(dev
         ("NVIDIA GeForce RTX 2080 Ti", "7.5", 68, 1545e6, 13.45, 53.8),
         ("NVIDIA GeForce RTX 3060 Laptop GPU", "8.6", 30, 1425e6, 10.94, 21.9),
         ("NVIDIA RTX A4000", "8.6", 48, 1560e6, 19.17, 76.7),
-        ("NVIDIA A10G", "8.6", 80, 1710e6, 35.02, 140.1),
+        ("NVIDIA A10G", "8.6", 80, 1710e6, 35.02, 70.0),
         ("NVIDIA GeForce RTX 4060", "8.9", 24, 2460e6, 15.11, 30.2),
         ("Orin", "8.7", 16, 1300e6, 5.325, 42.6),
     ],
@@ -64,6 +66,25 @@ def test_a_profile_of_an_unknown_card_gives_its_ceilings() -> None:
     assert found["pipes"]["tensor_fp16"]["peak"] == pytest.approx(94.6e12, rel=0.01)
     assert found["levels"]["dram"]["bandwidth"] == pytest.approx(640e9, rel=0.01)
     assert roofmodel.read_profile(file).to_dict()["hardware"] == "rtx-a4500"
+
+
+def test_the_written_file_of_an_overclocked_card_has_its_clock(tmp_path: Path) -> None:
+    """An RTX 4090 at 2565 instead of 2520 MHz: 2 x 128 x 128 x 2.565 GHz = 84 TFLOP/s."""
+    file = tmp_path / "run.sqlite"
+    file.write_bytes(measured("traces/nsys/one_kernel_rtx_a4500.sqlite").read_bytes())
+    with closing(sqlite3.connect(file)) as database:
+        database.execute(
+            "UPDATE TARGET_INFO_GPU SET name = 'NVIDIA GeForce RTX 4090', computeMajor = 8, computeMinor = 9,"
+            " smCount = 128, clockRate = 2565000000, memoryBandwidth = 1008096000000, totalMemory = 25385107456,"
+            " l2CacheSize = 75497472"
+        )
+        database.commit()
+    profile = roofmodel.read_profile(str(file)).to_dict()
+    assert profile["hardware"] == "rtx4090"
+    roofmodel.show_hardware(profile=str(file)).save(tmp_path / "mine.yaml")
+    mine = Device.load(tmp_path / "mine.yaml")
+    assert mine.pipes["fp32"].peak == pytest.approx(84.05e12, rel=0.001)
+    assert doubtful_entries(mine) == []
 
 
 @pytest.mark.parametrize("capability", PER_CLOCK)

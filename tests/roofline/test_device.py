@@ -8,6 +8,7 @@ from itertools import permutations
 
 import pytest
 
+from roofmodel.devices.ceilings import with_ceilings
 from roofmodel.devices.device import Device
 from roofmodel.errors import ProfileError
 from roofmodel.profiles.kernel import Evidence
@@ -55,6 +56,21 @@ A100_40 = Evidence(
         (Evidence("NVIDIA PG509-210", "8.0", 108, dram_bytes=85_199_093_760), "a100-sxm-80gb"),
         (Evidence("NVIDIA GeForce RTX 4090", "8.9", 128, dram_bandwidth=1008.096e9, clock=2.565e9), "rtx4090"),
         (Evidence("AMD Instinct MI325X", None, 304), "mi325x"),
+        (Evidence(None, None, 304, dram_bytes=274_877_906_944), "mi325x"),  # an MI300X has 192 GiB
+        (Evidence("AMD Instinct MI355X", None, 256), "mi355x"),
+        (Evidence("NVIDIA A10G", "8.6", 80, 6291456, 600.096e9, clock=1.71e9), "a10g"),
+        (Evidence("NVIDIA H800", "9.0", 132, dram_bytes=85_029_158_912), "h800"),
+        (Evidence("NVIDIA GeForce RTX 4060", "8.9", 24), "rtx4060"),
+        (Evidence("NVIDIA GeForce RTX 4060 Laptop GPU", "8.9", 24, 33_554_432, clock=2.37e9), "rtx4060-laptop"),
+        (Evidence("NVIDIA GeForce RTX 4070 Laptop GPU", "8.9", 36), "rtx4070-laptop"),
+        (Evidence("NVIDIA GeForce RTX 4070 Laptop GPU"), "rtx4070-laptop"),
+        (Evidence("NVIDIA GeForce RTX 4080", "8.9", 76), "rtx4080"),
+        (Evidence("NVIDIA GeForce RTX 5060", "12.0", 30, dram_bytes=8_546_484_224), "rtx5060"),
+        (Evidence("NVIDIA GeForce RTX 5080", "12.0", 84), "rtx5080"),
+        # as cudaDeviceProp describes them: other clocks than those of GPU and memory, or none
+        (Evidence("NVIDIA GB10", "12.1", 48, 25_165_824, 546.1e9, 128_524_000_000, 2.418e9), "gb10"),
+        (Evidence("Orin", "8.7", 16, 4_194_304, 83.2e9, 65_893_089_280, 1.3e9), "jetson-orin"),
+        (Evidence("NVIDIA Thor", "11.0", 20, 33_554_432, None, 131_881_680_896, 1.049e9), "jetson-thor"),
         # no name; the attributes match exactly one device
         (Evidence(None, "9.0", 114), "h100-pcie"),
         (Evidence(None, "9.0", 132, dram_bytes=150122070016), "h200"),
@@ -96,15 +112,47 @@ def test_a_compute_capability_alone_gives_the_generations_alias_marked_assumed(c
 
 
 @pytest.mark.parametrize(
+    ("name", "sms", "dram", "l2", "clock", "device", "fp32"),
+    [  # 2 x 128 x SMs x the clock in the profile
+        ("NVIDIA GeForce RTX 4060 Laptop GPU", 24, 256.032e9, 33_554_432, 2.01e9, "rtx4060-laptop", 12.35e12),
+        ("NVIDIA GeForce RTX 4090", 128, 1008.096e9, 75_497_472, 2.565e9, "rtx4090", 84.05e12),  # overclocked
+    ],
+)
+def test_another_boost_clock_scales_the_ceilings_of_the_named_device(
+    name: str, sms: int, dram: float, l2: int, clock: float, device: str, fp32: float
+) -> None:
+    found = identify([Evidence(name, "8.9", sms, l2, dram, clock=clock)], None, ["x.sqlite"])
+    packaged = Device.load(device)
+    assert (found.device.id, found.source) == (device, "attributes")
+    assert found.device.pipes["fp32"].peak == pytest.approx(fp32, rel=0.003)
+    assert found.device.bandwidth == packaged.bandwidth
+    assert found.device.calibration == packaged.calibration
+    again = with_ceilings(found.device, packaged.clocks["boost"])
+    assert again.pipes["fp32"].peak == pytest.approx(packaged.pipes["fp32"].peak)
+    assert f"the ceilings of {device} are those at the boost clock" in str(found.warnings[0])
+
+
+def test_a_device_with_two_clocks_is_not_scaled_to_a_third() -> None:
+    """The boost clock of an H100's tensor cores does not follow from that of its other units."""
+    seen = Evidence("NVIDIA H100 80GB HBM3", "9.0", 132, 52_428_800, 3352e9, 85_029_158_912, 1.7e9)
+    assert identify([seen], None, ["x.sqlite"]).source == "file"
+
+
+@pytest.mark.parametrize(
     "evidence",
     [
         Evidence(),
         Evidence(compute_capability="12.0"),
-        Evidence("NVIDIA GeForce RTX 5080", "12.0", 84),
+        Evidence("NVIDIA GeForce RTX 5080 Laptop GPU", "12.0", 60),
+        Evidence("NVIDIA GeForce RTX 4060 Ti", "8.9", 34),
+        Evidence("NVIDIA GeForce RTX 4070 SUPER", "8.9", 56),
+        Evidence("Orin", "8.7", 8, 4_194_304, dram_bytes=16_136_011_776),  # of an Orin NX
+        Evidence("NVIDIA H800 PCIe", "9.0", 114),
         Evidence("NVIDIA RTX A4500", "8.6", 56),
         Evidence("AMD Instinct MI300A", None, 228),
+        Evidence("AMD Instinct MI308X", None, 80),
         Evidence("NVIDIA GeForce RTX 4090 Laptop GPU", "8.9", 76),  # another chip with the same model number
-        Evidence("NVIDIA A10G", "8.6", 80),
+        Evidence("NVIDIA A10M", "8.6", 80),
         Evidence("NVIDIA GH200 144G HBM3e", "9.0", 132),  # other memory than the packaged GH200
         Evidence("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", "12.0", 188),
         Evidence("Quadro RTX 6000", "7.5", 72),  # a Turing GPU with the model number of an Ada GPU
