@@ -262,7 +262,6 @@ def padding(drawn: Drawn) -> Answers:
     assert rates is not None
     rate = rates.rows_of_2_bytes if 2 * size % 4 else rates.rows_of_4_bytes
     return {
-        "offset": 2 * size % 16,
         "padded": padded,
         "flops": padded / size - 1,
         "speedup": size / padded / rate,
