@@ -28,7 +28,7 @@ JETSON = ("5.3", "6.2", "7.2", "8.7", "11.0")
 DRAM: an Orin Nano with 68 or 102 GB/s states 918 MHz x 128 bit = 29 GB/s."""
 _NAME_PARTS = re.compile(
     # the chip is a separate word: A10G is not A10, GB200 is not B200; variants follow the number (ti, laptop, Ada)
-    r"\b(v100s?|[ahb][12]00|h800|b300|g[bh][23]00|gb10|h20|a[134]0|a10g|l4|l40s|t4|mi250x|mi3[0-9]{2}x|thor"
+    r"\b(v100s?|[ahb][12]00|h800|b300|g[bh][23]00|gb10|h20|a[134]0|a10g|l4|l40s|t4|mi210|mi250x|mi3[0-9]{2}x|thor"
     r"|orin(?: (?:nano|nx))?|rtx pro \d{4} blackwell (?:max-q )?(?:workstation|server)"
     r"|rtx a?\d{4}(?: (?:ti|super|d|laptop|ada))*)\b"
     # in the name of a GH200, 120 or 480 GB is the size of the CPU's memory

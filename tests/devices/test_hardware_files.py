@@ -76,7 +76,9 @@ NAMES = [
     "gb10",
     "jetson-orin",
     "jetson-thor",
+    "mi210",
     "mi250x",
+    "mi250x-die",
     "mi300x",
     "mi325x",
     "mi355x",
@@ -486,6 +488,6 @@ def test_memory_figures_agree_with_the_independent_table(name: str, row: dict[st
 def test_only_devices_newer_than_the_independent_table_are_missing_from_it() -> None:
     newer = {
         "gh200", "h20", "gb200", "b300", "gb300", "a30", "a40", "a10g", "h800", "gb10", "jetson-orin", "jetson-thor",
-        "mi325x", "mi355x", "m2-max", "m3-max", "m4-max", "tpu-v5p", "tpu-v6e",
+        "mi210", "mi250x-die", "mi325x", "mi355x", "m2-max", "m3-max", "m4-max", "tpu-v5p", "tpu-v6e",
     } | {name for name in NAMES if name.startswith("rtx")}  # fmt: skip
     assert {name for name, _ in facts()} == set(NAMES) - newer | {"rtx3090", "rtx4090"}

@@ -56,6 +56,8 @@ A100_40 = Evidence(
         (Evidence("NVIDIA PG509-210", "8.0", 108, dram_bytes=85_199_093_760), "a100-sxm-80gb"),
         (Evidence("NVIDIA GeForce RTX 4090", "8.9", 128, dram_bandwidth=1008.096e9, clock=2.565e9), "rtx4090"),
         (Evidence("AMD Instinct MI325X", None, 304), "mi325x"),
+        (Evidence("AMD Instinct MI250X", None, 110), "mi250x-die"),
+        (Evidence("AMD Instinct MI210", None, 104), "mi210"),
         (Evidence(None, None, 304, dram_bytes=274_877_906_944), "mi325x"),  # an MI300X has 192 GiB
         (Evidence("AMD Instinct MI355X", None, 256), "mi355x"),
         (Evidence("NVIDIA A10G", "8.6", 80, 6291456, 600.096e9, clock=1.71e9), "a10g"),
