@@ -12,7 +12,7 @@ from roofmodel.numbers import units
 from roofmodel.report.table import SECONDS, TEXT, Column, Table
 from roofmodel.roofline.judged_kernels import WITH_COUNTERS, Why, idle_before, listed_reasons
 from roofmodel.roofline.points import Reason
-from roofmodel.roofline.reasons import NOTHING, TITLES
+from roofmodel.roofline.reasons import BUSY_SMS, NOTHING, TITLES
 
 SECOND = 0.5  # of the cost of the first reason: a second one is shown
 
@@ -34,7 +34,7 @@ def reason_sentence(reasons: Sequence[Reason]) -> str:
     first, *others = reasons
     second = [reason for reason in others[:1] if reason.seconds >= SECOND * first.seconds > 0]
     also = [f"; saves {units.seconds(each.seconds)}: {TITLES[each.reason]} ({each.evidence})" for each in second]
-    if first.evidence.startswith(NOTHING):
+    if first.evidence.startswith((NOTHING, BUSY_SMS)):
         return first.evidence
     return f"{TITLES[first.reason]} ({first.evidence}){''.join(also)}"
 
