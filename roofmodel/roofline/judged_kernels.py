@@ -53,7 +53,8 @@ def _counted(profile: Profile, device: Device | None) -> Profile:
 
 def not_judged(profile: Profile, device: Device | None) -> list[str]:
     """The titles of the reasons whose counters no kernel of a profile has; only NVIDIA GPUs have such counters."""
-    if profile.tool == "rocprof" or (device is not None and device.vendor not in (None, "NVIDIA")):
+    amd = profile.tool == "rocprof" or any(each.amd for each in profile.evidence)
+    if amd or (device is not None and device.vendor not in (None, "NVIDIA")):
         return []
     known = {name for kernel in profile.longest(JUDGED) for name in Launch(kernel, device).counters}
     return [rule.title for rule in REASONS if not known.issuperset(rule.needs)]
@@ -77,12 +78,14 @@ def listed_reasons(judged: Mapping[str, Sequence[Reason]], missing: Sequence[str
 
     The LARGEST kernels are listed even without a reason, but for collectives, which wait for other ranks.
     """
-    counters = "is visible without" if set(missing) >= WITH_COUNTERS else "found in its"
+    counters = (
+        " is visible without counters" if set(missing) >= WITH_COUNTERS else " found in its counters" * bool(missing)
+    )
     own = {name: [each for each in found if each.reason != "launch_gap"] for name, found in judged.items()}
     largest = [name for name in [*own][:LARGEST] if category(name) != "communication"]
     names = [name for name, found in own.items() if found or name in largest][:SHOWN]
     rows = [
-        Why(short, own[name], f"no reason {counters} counters")
+        Why(short, own[name], f"no reason{counters or ' found'}")
         for name, short in zip(names, short_names(names, NAME_WIDTH), strict=True)
     ]
     return sorted(rows, key=lambda row: -(row.saves or 0.0))

@@ -8,7 +8,7 @@ import pytest
 
 from roofmodel import read_profile
 from roofmodel.devices.device import Device
-from roofmodel.profiles.kernel import Call, Flops, Kernel, Profile, RecordedInputs, Traffic
+from roofmodel.profiles.kernel import Call, Evidence, Flops, Kernel, Profile, RecordedInputs, Traffic
 from roofmodel.roofline.judged_kernels import not_judged, reasons_by_group, reasons_by_launch
 from roofmodel.roofline.points import Reason
 from roofmodel.roofline.reasons import AT_CEILING, NOTHING, REASONS, reasons
@@ -359,10 +359,13 @@ def test_what_the_counters_cannot_tell_is_listed():
     assert "a partial last wave" not in titles
 
 
-@pytest.mark.parametrize(("tool", "device"), [("rocprof", None), ("torch", "mi300x")])
-def test_counters_of_nvidia_are_not_missed_on_an_amd_gpu(tool: str, device: str | None):
+@pytest.mark.parametrize(
+    ("tool", "evidence", "device"),
+    [("rocprof", (), None), ("torch", (), "mi300x"), ("torch", (Evidence("AMD Instinct MI250", amd=True),), None)],
+)
+def test_counters_of_nvidia_are_not_missed_on_an_amd_gpu(tool: str, evidence: tuple[Evidence, ...], device: str | None):
     launches = (Kernel("0", "a.csv", "k", seconds=1e-3),)
-    assert not_judged(Profile(tool, ("a.csv",), launches), device and Device.load(device)) == []
+    assert not_judged(Profile(tool, ("a.csv",), launches, evidence), device and Device.load(device)) == []
 
 
 def test_every_reason_is_declared_once():
