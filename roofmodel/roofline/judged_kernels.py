@@ -81,9 +81,9 @@ def listed_reasons(judged: Mapping[str, Sequence[Reason]], missing: Sequence[str
     counters = (
         " is visible without counters" if set(missing) >= WITH_COUNTERS else " found in its counters" * bool(missing)
     )
-    own = {name: [each for each in found if each.reason != "launch_gap"] for name, found in judged.items()}
+    own = {name: [each for each in every if each.reason != "launch_gap"] for name, every in judged.items()}
     largest = [name for name in [*own][:LARGEST] if category(name) != "communication"]
-    names = [name for name, found in own.items() if found or name in largest][:SHOWN]
+    names = [name for name, every in own.items() if every or name in largest][:SHOWN]
     rows = [
         Why(short, own[name], f"no reason{counters or ' found'}")
         for name, short in zip(names, short_names(names, NAME_WIDTH), strict=True)
@@ -93,7 +93,7 @@ def listed_reasons(judged: Mapping[str, Sequence[Reason]], missing: Sequence[str
 
 def idle_before(judged: Mapping[str, Sequence[Reason]]) -> tuple[float, str, float] | None:
     """The idle time before all kernels, the kernel with the most of it, and that before this one; None without any."""
-    idle = {name: each.seconds for name, found in judged.items() for each in found if each.reason == "launch_gap"}
+    idle = {name: each.seconds for name, every in judged.items() for each in every if each.reason == "launch_gap"}
     if not idle:
         return None
     most = max(idle, key=lambda name: idle[name])

@@ -46,13 +46,13 @@ Removed = tuple[Terms, str] | None
 """The terms without a reason, and its evidence; the same terms if its cost is unknown; None if it does not apply."""
 
 
-def _with_less_waiting(launch: Launch, terms: Terms, share: float, evidence: str, waits: bool = False) -> Removed:
+def _with_less_waiting(launch: Launch, terms: Terms, share: float, evidence: str, known: bool = True) -> Removed:
     """Waiting takes a share of its time.
 
-    Whether a launch without counters and without known work waits is unknown, unless `waits`; then the reason is stated
-    if it could keep the launch from its ceiling.
+    Whether a launch waits is unknown without counters, unless its work and the effect of this reason are `known`. Then
+    the reason is stated without its cost, if it could keep the launch from its ceiling.
     """
-    if waits or launch.has_counters or terms.busy:
+    if launch.has_counters or (known and terms.busy):
         return terms._replace(waiting=terms.waiting * share), evidence
     return (terms, evidence) if share < AT_CEILING else None
 
@@ -87,7 +87,7 @@ def _blocks(launch: Launch) -> str:
 
 
 def _few_blocks(launch: Launch, terms: Terms) -> Removed:
-    """With a full wave, waiting takes blocks / (blocks that fit at once) of its time, or else blocks / SMs."""
+    """With a full wave, waiting takes blocks / (blocks that fit at once) of its time."""
     sms, blocks = launch.multiprocessors, launch.blocks
     if blocks is None or not sms:
         return None
@@ -96,13 +96,14 @@ def _few_blocks(launch: Launch, terms: Terms) -> Removed:
         return None
     where = f"on {sms} SMs" if blocks < sms or launch.waves is None else f"of {round(blocks / waves)} that fit at once"
     full = f": {units.significant(waves)} waves" if launch.waves else ""
-    idle_sms = blocks < sms and not launch.has_counters and not terms.busy  # nothing more is known
-    share, text = blocks / sms if idle_sms else waves, f"{_blocks(launch)} {where}{full}"
-    return _with_less_waiting(launch, terms, share, text, waits=idle_sms)
+    return _with_less_waiting(launch, terms, waves, f"{_blocks(launch)} {where}{full}")
 
 
 def _tail(launch: Launch, terms: Terms) -> Removed:
-    """Without the last, partial wave, waiting takes waves / ceil(waves); not less than the mean residency."""
+    """Without the last, partial wave, waiting takes waves / ceil(waves); not less than the mean residency.
+
+    Without counters that is only known of one or two blocks per SM: of more, those of the last wave run faster.
+    """
     waves = launch.waves
     if waves is None or waves <= 1:
         return None
@@ -112,7 +113,7 @@ def _tail(launch: Launch, terms: Terms) -> Removed:
     at_once = round((launch.blocks or 0) / waves)
     last = (launch.blocks or 0) - at_once * (math.ceil(waves - 1e-9) - 1)
     text = f"{_blocks(launch)}, {at_once} at once: {math.ceil(waves - 1e-9)} waves, the last one of {last}"
-    return _with_less_waiting(launch, terms, share, text, waits=category(launch.kernel.name) in MATMULS)
+    return _with_less_waiting(launch, terms, share, text, known=at_once <= 2 * (launch.multiprocessors or 0))
 
 
 def _residency(launch: Launch) -> float | None:
@@ -461,8 +462,10 @@ def reasons(kernel: Kernel, device: Device | None, gap: float = 0.0) -> list[Rea
     terms, costly = launch.terms(), list[Reason]()
     bound: Reason | None = None
     # Collectives use few thread blocks on purpose and wait for other ranks.
-    rules = REASONS[:1] if category(kernel.name) == "communication" else REASONS
-    for rule in rules:
+    gap_only = category(kernel.name) == "communication"
+    for rule in REASONS:
+        if gap_only and rule.name != "launch_gap":
+            continue
         removed = rule.remove(launch, terms)
         if removed is None:
             continue
