@@ -6,9 +6,9 @@ side launches in its place: between the same neighbors in the order of first lau
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from roofmodel.errors import Option, WorkloadError
 from roofmodel.numbers import units
@@ -182,6 +182,23 @@ def _changed_counters(before: MeasuredGroup, after: MeasuredGroup, slower: bool)
             ratio = f"({new / old - 1:+.0%})" if new < 10 * old else f"({new / old:.0f} times)"
             changed.append((max(new / old, old / new), f"{name} {units.si(old)} → {units.si(new)} {ratio}"))
     yield from (text for _, text in sorted(changed, key=lambda each: -each[0]))
+
+
+_ONE_SIDED = {
+    "new": ("before_launches", "before_seconds", "relative_change"),
+    "gone": ("after_launches", "after_seconds", "relative_change"),
+}
+
+
+def rows_of_changes(
+    rows: Sequence[Mapping[str, Any]], before: MeasuredKernels, after: MeasuredKernels
+) -> list[Mapping[str, Any]]:
+    """The rows of `--fail-if`: a new or gone kernel has no values of the other side; the last one is of all kernels."""
+    judged = [{k: v for k, v in row.items() if k not in _ONE_SIDED.get(row["verdict"], ())} for row in rows]
+    old, new = total_seconds(before), total_seconds(after)
+    change = None if old is None or new is None else new - old
+    relative = None if change is None or not old else change / old
+    return [*judged, {"name": "all", "change_seconds": change, "relative_change": relative}]
 
 
 def total_seconds(measured: MeasuredKernels) -> float | None:

@@ -23,8 +23,17 @@ if TYPE_CHECKING:
     from roofmodel.report.table import Table
 
 
+def _short_names(names: Sequence[str]) -> Sequence[str]:
+    from roofmodel.plot.why import NAME_WIDTH
+    from roofmodel.roofline.kernel_names import short_names
+
+    return short_names(names, NAME_WIDTH)
+
+
 class ProfileReport(TextResult, FileResult):
     """Result of `read_profile`: the measured kernels of profiler files."""
+
+    short_names = staticmethod(_short_names)
 
     def __init__(self, measured: MeasuredKernels, before: MeasuredKernels | None = None) -> None:
         self.measured, self.before = measured, before
@@ -67,6 +76,13 @@ class ProfileReport(TextResult, FileResult):
         table, rows = self._rows()
         return table.frame(rows)
 
+    def rows_to_check(self) -> Sequence[Mapping[str, Any]]:
+        """The rows of `--fail-if`: the kernels; with `before`, their changes, and `all`."""
+        from roofmodel.plot.comparison import rows_of_changes
+
+        rows = super().rows_to_check()
+        return rows_of_changes(rows, self.before, self.measured) if self.before else rows
+
     def _texts(self) -> Mapping[str, Callable[[], str]]:
         from roofmodel.report.encoding import as_json
 
@@ -105,6 +121,8 @@ class ProfileReport(TextResult, FileResult):
 
 class PlotReport(TextResult, PictureResult):
     """Result of `plot`: measured and predicted points on a device's roofline."""
+
+    short_names = staticmethod(_short_names)
 
     def __init__(self, placed: RooflinePlot) -> None:
         self.placed = placed

@@ -9,8 +9,10 @@ import pytest
 
 from roofmodel import read_profile
 from roofmodel.errors import WorkloadError
+from roofmodel.report.checks import judge
 from tests.command_line import run
 
+NCU = str(Path(__file__).parents[2] / "examples/ncu_by_hand.csv")
 HEADER = '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size"'
 HEADER += ',"Device","CC","dram__bytes.sum","gpu__time_duration.sum"\n"","","","","","","","","","","","byte","ns"\n'
 
@@ -75,8 +77,48 @@ def test_a_check_finds_a_kernel_that_became_slower(files, monkeypatch, capsys) -
     arguments = ["kernels", new, "--before", old, "--hw", "h100", "--fail-if", "relative_change>5%"]
     done = run(arguments, monkeypatch, capsys)
     assert done.status == 3
-    assert "slow slower: relative_change 100.0%: relative_change>5%" in done.err
-    assert "sum" not in [line.split()[1] for line in done.err.splitlines() if line.startswith("failed:")]
+    failed = [line for line in done.err.splitlines() if line.startswith("failed:")]
+    assert failed == ["failed: slow: relative_change 100.0%: relative_change>5%"]
+
+
+@pytest.mark.parametrize(
+    ("expression", "failed"),
+    [
+        ("relative_change>5%", []),  # `new` and `gone` have no relative change, `kept` and all kernels are faster
+        ("verdict=new", ["new new: verdict new: verdict=new"]),
+        ("name=all and relative_change<-50%", ["all: relative_change -69.0%: name=all and relative_change<-50%"]),
+    ],
+)
+def test_a_check_judges_new_and_gone_kernels_by_their_verdict_and_all_by_the_sum(
+    expression: str, failed: list[str], tmp_path: Path
+) -> None:
+    old = profile(tmp_path / "old.csv", ("kept", 40, 1), ("gone", 60, 1))
+    new = profile(tmp_path / "new.csv", ("new", 1, 1), ("kept", 30, 1))  # 100 ns -> 31 ns
+    assert judge(read_profile(new, hw="h100", before=old).rows_to_check(), [expression]).failed == failed
+
+
+def test_a_check_on_a_kernel_of_unknown_time_cannot_be_judged(tmp_path: Path) -> None:
+    old, new = (profile(tmp_path / name, ("load", 1000, 1000), ("sum", 1, 1)) for name in ("old.csv", "new.csv"))
+    new.write_text(new.read_text("utf-8").replace('"1000","1000"', '"1000",""'), "utf-8")
+    failed = judge(read_profile(new, hw="h100", before=old).rows_to_check(), ["relative_change>5%"]).failed
+    assert [line.split(":")[0].split()[0] for line in failed] == ["load", "all"]
+    assert all(line.endswith("cannot be judged") for line in failed)
+
+
+def test_a_failed_row_has_the_short_name_of_its_kernel(tmp_path, monkeypatch, capsys) -> None:
+    name = "void cutlass::Kernel2<cutlass_80_s16816gemm>(Params)"
+    old, new = (str(profile(tmp_path / f"{time}.csv", (name, time, 900))) for time in (1000, 2000))
+
+    def failed(*arguments: str) -> list[str]:
+        lines = run([*arguments, "--hw", "a100"], monkeypatch, capsys).err.splitlines()
+        return [line.partition(": ")[2] for line in lines if line.startswith("failed:")]
+
+    assert failed("kernels", new, "--fail-if", "time>1us") == ["cutlass_80_s16816gemm: time 2 µs: time>1us"]
+    (changed,) = failed("kernels", new, "--before", old, "--fail-if", "name~gemm and relative_change>5%")
+    assert changed.startswith("cutlass_80_s16816gemm: relative_change 100.0%: ")
+    picture = str(tmp_path / "a.png")
+    (point,) = failed("plot", NCU, "-o", picture, "--fail-if", "name~saxpy and level=dram and achieved<100%")
+    assert point.startswith("saxpy, level dram: achieved ")
 
 
 def test_kernels_of_several_devices_are_not_summed_by_name(tmp_path: Path) -> None:
