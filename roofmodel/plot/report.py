@@ -52,16 +52,22 @@ class ProfileReport(TextResult, FileResult):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Data that the files lack, and the metrics to collect."""
-        warnings = map(str, (*self.measured.warnings, *(self.before.warnings if self.before else ())))
-        return tuple(dict.fromkeys(warnings))
+        """Data that the files lack, the metrics to collect, and whether the device changed."""
+        from roofmodel.plot.comparison import different_devices
+
+        warnings = self.measured.warnings
+        if self.before:
+            warnings = (*different_devices(self.before, self.measured), *warnings, *self.before.warnings)
+        return tuple(dict.fromkeys(map(str, warnings)))
 
     def to_dict(self) -> dict[str, Any]:
         """The document that `roof kernels --format json` prints."""
         from roofmodel.plot.data import comparison_document, kernels_document
 
-        compared = comparison_document(self.before, self.measured, self.changes) if self.before else None
-        return kernels_document(self.measured) | ({"comparison": compared} if compared else {})
+        document = kernels_document(self.measured) | {"warnings": list(self.warnings)}
+        if self.before:
+            document["comparison"] = comparison_document(self.before, self.measured, self.changes)
+        return document
 
     def _rows(self) -> tuple[Table, Sequence[Any]]:
         """The kernels; with `before`, their changes."""
