@@ -8,10 +8,9 @@ from roofmodel.numbers import units
 from roofmodel.plot.comparison import KernelChange
 from roofmodel.plot.place import MeasuredKernels, Roofline
 from roofmodel.profiles.kernel import Flops, Kernel, Traffic
-from roofmodel.report.columns import shorten
 from roofmodel.report.table import BYTES, COUNT, NAME, PERCENT, RATE, SECONDS, TIMES, Cell, Column, Table, joined
 from roofmodel.roofline.judged_kernels import reasons_by_launch
-from roofmodel.roofline.kernel_names import KERNEL_NAME, short_name
+from roofmodel.roofline.kernel_names import KERNEL_NAME, short_names
 from roofmodel.roofline.points import KernelGroup, Point, Reason, flops_by_pipe, incomplete
 
 MAX_NAME = 40  # characters of a name in the table of changes
@@ -114,12 +113,6 @@ def _relative(row: KernelChange) -> str:
     return "" if row.relative_change is None else f"{row.relative_change:+.0%}"
 
 
-def _kernel_and_causes(row: KernelChange) -> str:
-    name = shorten(short_name(row.name), MAX_NAME)
-    renamed = f" (was {shorten(short_name(row.before_name), MAX_NAME)})" if row.before_name else ""
-    return f"{name}{renamed}{': ' * bool(row.causes)}{'; '.join(row.causes)}"
-
-
 CHANGES = Table(
     "changes",
     (
@@ -136,11 +129,25 @@ CHANGES = Table(
         Column("change_seconds", "change", SECONDS, unknown="–", meaning="after - before; null if a time is unknown"),
         Column("relative_change", "", PERCENT, text=_relative, meaning="after / before - 1"),
         Column(
-            "causes", "kernel: what changed with its time", flat="; ".join, text=_kernel_and_causes, wrap=True,
-            meaning="what changed with the time: reasons by their cost, and counters",
+            "causes", flat="; ".join,
+            meaning="what changed with the time: reasons that came, went or cost another share of it, and counters",
         ),
     ),
 )  # fmt: skip
+
+
+def changes_table(changes: Sequence[KernelChange]) -> Table:
+    """The columns of CHANGES in the terminal, with short names that differ among these rows."""
+    names = list(dict.fromkeys(name for row in changes for name in (row.name, row.before_name) if name))
+    short = dict(zip(names, short_names(names, MAX_NAME), strict=True))
+
+    def kernel_and_causes(row: KernelChange) -> str:
+        renamed = f" (was {short[row.before_name]})" if row.before_name else ""
+        causes = "; ".join(row.causes) or "no recorded counter explains it" * (row.verdict in ("faster", "slower"))
+        return f"{short[row.name]}{renamed}{': ' * bool(causes)}{causes}"
+
+    kernel = Column(None, "kernel: what changed with its time", text=kernel_and_causes, wrap=True)
+    return CHANGES._replace(columns=(*CHANGES.columns, kernel))
 
 
 def kernel_rows(measured: MeasuredKernels) -> list[KernelRow]:

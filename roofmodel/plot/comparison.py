@@ -1,14 +1,14 @@
 """Kernels before and after a change: faster, slower, new or gone, and what changed with their time.
 
 Kernels are matched by name. A name that only one side has is matched with the name of the same category that the other
-side launches in its place: between the same neighbors in the order of first launches, and as many of them.
+side launches in its place: between the same neighbors in the order of first launches, and as often.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from roofmodel.errors import Option, WorkloadError
 from roofmodel.numbers import units
@@ -22,6 +22,7 @@ from roofmodel.roofline.reasons import TITLES
 Verdict = Literal["faster", "slower", "unchanged", "new", "gone", "unknown"]
 UNCHANGED = 0.02  # of the time
 EXPLAINS = 0.2  # of the change: the least that a reason contributes to it
+SHARE_CHANGED = 0.1  # of the change: the least of it that a reason costs besides its old share of the time
 NAMED = 2  # causes of a row
 
 
@@ -103,8 +104,13 @@ def compare_kernels(before: MeasuredKernels, after: MeasuredKernels) -> list[Ker
     return sorted(changes, key=lambda change: -abs(change.change_seconds or 0.0))
 
 
-def _names(old: Iterable[str], new: Iterable[str]) -> Iterator[tuple[str, str]]:
+def _names(old: Mapping[str, MeasuredGroup], new: Mapping[str, MeasuredGroup]) -> Iterator[tuple[str, str]]:
     """Each new name with the old one that it is matched with; itself if it is new."""
+
+    def is_rename(before: str, after: str) -> bool:
+        launches = (old[before].summed.invocations, new[after].summed.invocations)
+        return category(before) == category(after) and launches[0] == launches[1]
+
     before, after = list(old), list(new)
     common = set(before) & set(after)
     for kind, i, end, j, stop in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
@@ -113,7 +119,7 @@ def _names(old: Iterable[str], new: Iterable[str]) -> Iterator[tuple[str, str]]:
         renamed = dict(zip(names, others, strict=True)) if kind == "replace" and len(others) == len(names) else {}
         for name in after[j:stop]:
             other = renamed.get(name, name)
-            yield name, other if category(other) == category(name) else name
+            yield name, other if other == name or is_rename(other, name) else name
 
 
 def _groups(measured: MeasuredKernels) -> dict[str, MeasuredGroup]:
@@ -134,11 +140,14 @@ def _seconds(kernel: Kernel) -> float:
 
 
 def _changed_reasons(before: MeasuredGroup, after: MeasuredGroup, change: float) -> Iterator[str]:
-    """The reasons whose cost changed as the time did, the largest change first."""
+    """The reasons that came, went, or cost another share of the time as it changed; the largest change first."""
     old, new = ({reason.reason: reason.seconds for reason in side.reasons} for side in (before, after))
+    ratio = 1 + change / before.summed.seconds if before.summed.seconds else 1.0
     changes = {name: new.get(name, 0.0) - old.get(name, 0.0) for name in (*old, *new)}
     for name in sorted(changes, key=lambda name: -abs(changes[name])):
-        if changes[name] * change > 0 and abs(changes[name]) >= EXPLAINS * abs(change):
+        besides_share = new.get(name, 0.0) - old.get(name, 0.0) * ratio
+        scales = old.get(name) and new.get(name) and besides_share / change < SHARE_CHANGED
+        if changes[name] / change >= EXPLAINS and not scales:
             yield f"{TITLES[name]} {_time(old.get(name))} → {_time(new.get(name))}"
 
 
@@ -182,6 +191,35 @@ def _changed_counters(before: MeasuredGroup, after: MeasuredGroup, slower: bool)
             ratio = f"({new / old - 1:+.0%})" if new < 10 * old else f"({new / old:.0f} times)"
             changed.append((max(new / old, old / new), f"{name} {units.si(old)} → {units.si(new)} {ratio}"))
     yield from (text for _, text in sorted(changed, key=lambda each: -each[0]))
+
+
+def different_devices(before: MeasuredKernels, after: MeasuredKernels) -> list[str]:
+    """A warning if both profiles identify their devices, and no device is in both."""
+    old, new = (
+        {run.identification.device.id: run.identification.device.name for run in side.runs if run.identification}
+        for side in (before, after)
+    )
+    if not old or not new or old.keys() & new.keys():
+        return []
+    names = (", ".join(side.values()) for side in (old, new))
+    return ["the kernels ran on {} before and on {} after: the changes include that of the device".format(*names)]
+
+
+_ONE_SIDED = {
+    "new": ("before_launches", "before_seconds", "relative_change"),
+    "gone": ("after_launches", "after_seconds", "relative_change"),
+}
+
+
+def rows_of_changes(
+    rows: Sequence[Mapping[str, Any]], before: MeasuredKernels, after: MeasuredKernels
+) -> list[Mapping[str, Any]]:
+    """The rows of `--fail-if`: a new or gone kernel has no values of the other side; the last one is of all kernels."""
+    judged = [{k: v for k, v in row.items() if k not in _ONE_SIDED.get(row["verdict"], ())} for row in rows]
+    old, new = total_seconds(before), total_seconds(after)
+    change = None if old is None or new is None else new - old
+    relative = None if change is None or not old else change / old
+    return [*judged, {"name": "all", "change_seconds": change, "relative_change": relative}]
 
 
 def total_seconds(measured: MeasuredKernels) -> float | None:

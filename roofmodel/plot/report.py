@@ -23,8 +23,17 @@ if TYPE_CHECKING:
     from roofmodel.report.table import Table
 
 
+def _short_names(names: Sequence[str]) -> Sequence[str]:
+    from roofmodel.plot.why import NAME_WIDTH
+    from roofmodel.roofline.kernel_names import short_names
+
+    return short_names(names, NAME_WIDTH)
+
+
 class ProfileReport(TextResult, FileResult):
     """Result of `read_profile`: the measured kernels of profiler files."""
+
+    short_names = staticmethod(_short_names)
 
     def __init__(self, measured: MeasuredKernels, before: MeasuredKernels | None = None) -> None:
         self.measured, self.before = measured, before
@@ -43,16 +52,22 @@ class ProfileReport(TextResult, FileResult):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Data that the files lack, and the metrics to collect."""
-        warnings = map(str, (*self.measured.warnings, *(self.before.warnings if self.before else ())))
-        return tuple(dict.fromkeys(warnings))
+        """Data that the files lack, the metrics to collect, and whether the device changed."""
+        from roofmodel.plot.comparison import different_devices
+
+        warnings = self.measured.warnings
+        if self.before:
+            warnings = (*different_devices(self.before, self.measured), *warnings, *self.before.warnings)
+        return tuple(dict.fromkeys(map(str, warnings)))
 
     def to_dict(self) -> dict[str, Any]:
         """The document that `roof kernels --format json` prints."""
         from roofmodel.plot.data import comparison_document, kernels_document
 
-        compared = comparison_document(self.before, self.measured, self.changes) if self.before else None
-        return kernels_document(self.measured) | ({"comparison": compared} if compared else {})
+        document = kernels_document(self.measured) | {"warnings": list(self.warnings)}
+        if self.before:
+            document["comparison"] = comparison_document(self.before, self.measured, self.changes)
+        return document
 
     def _rows(self) -> tuple[Table, Sequence[Any]]:
         """The kernels; with `before`, their changes."""
@@ -66,6 +81,13 @@ class ProfileReport(TextResult, FileResult):
         """One row per kernel, with the columns of `roof kernels --format csv`."""
         table, rows = self._rows()
         return table.frame(rows)
+
+    def rows_to_check(self) -> Sequence[Mapping[str, Any]]:
+        """The rows of `--fail-if`: the kernels; with `before`, their changes, and `all`."""
+        from roofmodel.plot.comparison import rows_of_changes
+
+        rows = super().rows_to_check()
+        return rows_of_changes(rows, self.before, self.measured) if self.before else rows
 
     def _texts(self) -> Mapping[str, Callable[[], str]]:
         from roofmodel.report.encoding import as_json
@@ -105,6 +127,8 @@ class ProfileReport(TextResult, FileResult):
 
 class PlotReport(TextResult, PictureResult):
     """Result of `plot`: measured and predicted points on a device's roofline."""
+
+    short_names = staticmethod(_short_names)
 
     def __init__(self, placed: RooflinePlot) -> None:
         self.placed = placed

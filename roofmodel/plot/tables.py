@@ -11,7 +11,8 @@ from rich.text import Text
 from roofmodel.errors import Option
 from roofmodel.numbers import units
 from roofmodel.plot import chart
-from roofmodel.plot.columns import CHANGES, KERNELS, KernelRow, PointRow
+from roofmodel.plot.columns import KERNELS, KernelRow, PointRow
+from roofmodel.plot.columns import changes_table as changes_columns
 from roofmodel.plot.columns import points_table as points_columns
 from roofmodel.plot.comparison import KernelChange, total_seconds
 from roofmodel.plot.panels import COUNTED, panels_of
@@ -65,7 +66,8 @@ def changes_table(before: MeasuredKernels, after: MeasuredKernels, changes: Sequ
     verdicts = Counter(change.verdict for change in changes)
     counts = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.most_common())
     head = Text(f"kernels before and after: {took}{ratio}; {counts}", style="bold")
-    return Group(head, CHANGES.terminal(changes[:MAX_ROWS]), *omitted_rows(len(changes) - MAX_ROWS, "csv", "json"))
+    listed = changes[:MAX_ROWS]
+    return Group(head, changes_columns(listed).terminal(listed), *omitted_rows(len(changes) - MAX_ROWS, "csv", "json"))
 
 
 def points_table(plot: RooflinePlot) -> Group:

@@ -103,6 +103,9 @@ class RenderedResult(ABC):
 class TextResult(RenderedResult):
     """A result that has text formats."""
 
+    short_names: Callable[[Sequence[str]], Sequence[str]] | None = None
+    """The names of its rows in the messages of `--fail-if`; None: their first texts."""
+
     def rows_to_check(self) -> Sequence[Mapping[str, Any]]:
         """The rows of `--fail-if`: those of the data frame."""
         frame: pandas.DataFrame = self.to_frame()  # type: ignore[attr-defined]  # commands without one have no checks

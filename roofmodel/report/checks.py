@@ -74,16 +74,24 @@ class Judgement(NamedTuple):
     warnings: list[str]
 
 
-def judge(rows: Sequence[Row], expressions: Iterable[str]) -> Judgement:
+def judge(
+    rows: Sequence[Row],
+    expressions: Iterable[str],
+    short_names: Callable[[Sequence[str]], Sequence[str]] | None = None,
+) -> Judgement:
     """Apply expressions to rows. Raises WorkloadError for an invalid one.
 
+    With `short_names`, of the column `name`, the lines have these in place of a row's first texts.
     A text that no row has, such as the name of a kernel that did not run, is a warning.
     """
     judgement = Judgement([], [])
     columns = list(dict.fromkeys(column for row in rows for column in row))
     for text in expressions if rows else ():
         comparisons = [_comparison(part, text, rows, columns) for part in _AND.split(text.strip())]
-        judgement.failed.extend(_failed(rows, comparisons, text.strip()))
+        failed = [*_failed(rows, comparisons, text.strip())]
+        names = [*dict.fromkeys(row["name"] for row in rows)] if failed and short_names else []
+        short = dict(zip(names, short_names(names), strict=True)) if short_names else {}
+        judgement.failed.extend(f"{_name(row, short)}: {why}" for row, why in failed)
         judgement.warnings.extend(
             f"warning: --fail-if: no row has {each.name}{each.sign}{each.value}"
             for each in comparisons
@@ -92,7 +100,8 @@ def judge(rows: Sequence[Row], expressions: Iterable[str]) -> Judgement:
     return judgement
 
 
-def _failed(rows: Sequence[Row], comparisons: Sequence[_Comparison], text: str) -> Iterator[str]:
+def _failed(rows: Sequence[Row], comparisons: Sequence[_Comparison], text: str) -> Iterator[tuple[Row, str]]:
+    """The rows that fail, and why."""
     numbers = [each for each in comparisons if not isinstance(each.value, str)]
     for row in rows:
         if not all(each.column in row for each in comparisons):
@@ -100,7 +109,7 @@ def _failed(rows: Sequence[Row], comparisons: Sequence[_Comparison], text: str) 
         held = [each.holds(row) for each in comparisons]
         if False not in held:
             shown = ", ".join(each.shown(row) for each in numbers or comparisons)
-            yield f"{_name(row)}: {shown}: {'cannot be judged' if None in held else text}"
+            yield row, f"{shown}: {'cannot be judged' if None in held else text}"
 
 
 def _comparison(part: str, text: str, rows: Sequence[Row], columns: Sequence[str]) -> _Comparison:
@@ -171,10 +180,13 @@ IDENTIFYING = ("step", "latest_rank", "rank", "level", "tp", "pp", "dp", "ep", "
 """Columns that tell rows with the same first texts apart."""
 
 
-def _name(row: Row) -> str:
-    """The first texts of a row, and the numbers that identify it."""
+def _name(row: Row, short_names: Mapping[str, str]) -> str:
+    """The first texts of a row, or its device and short name, and the numbers that identify it."""
     texts = {column: str(value) for column, value in row.items() if isinstance(value, str)}
     first = dict([*texts.items()][:2])
+    if short_names:
+        first = {column: text for column, text in texts.items() if column == "hardware"}
+        first["name"] = short_names[row["name"]]
     more = {column: row[column] for column in IDENTIFYING if row.get(column) is not None and column not in first}
     numbers = (
         f"{column.replace('_', ' ')} {value:g}" if isinstance(value, float) else f"{column.replace('_', ' ')} {value}"
@@ -215,6 +227,6 @@ def check(report: Any) -> None:
     """Apply the expressions of this context to a result. Raises WorkloadError for an invalid one."""
     expressions, judgement = _checks.get() or ((), Judgement([], []))
     if expressions:
-        judged = judge(report.rows_to_check(), expressions)
+        judged = judge(report.rows_to_check(), expressions, report.short_names)
         judgement.failed.extend(judged.failed)
         judgement.warnings.extend(judged.warnings)

@@ -46,13 +46,13 @@ Removed = tuple[Terms, str] | None
 """The terms without a reason, and its evidence; the same terms if its cost is unknown; None if it does not apply."""
 
 
-def _with_less_waiting(launch: Launch, terms: Terms, share: float, evidence: str, known: bool = True) -> Removed:
+def _with_less_waiting(launch: Launch, terms: Terms, share: float, evidence: str, waits: bool | None = None) -> Removed:
     """Waiting takes a share of its time.
 
-    Whether a launch waits is unknown without counters, unless its work and the effect of this reason are `known`. Then
-    the reason is stated without its cost, if it could keep the launch from its ceiling.
+    Without counters, a launch is known to wait if its work is known, or as `waits` says. Otherwise the reason is stated
+    without its cost, if it could keep the launch from its ceiling.
     """
-    if launch.has_counters or (known and terms.busy):
+    if launch.has_counters or (bool(terms.busy) if waits is None else waits):
         return terms._replace(waiting=terms.waiting * share), evidence
     return (terms, evidence) if share < AT_CEILING else None
 
@@ -113,7 +113,9 @@ def _tail(launch: Launch, terms: Terms) -> Removed:
     at_once = round((launch.blocks or 0) / waves)
     last = (launch.blocks or 0) - at_once * (math.ceil(waves - 1e-9) - 1)
     text = f"{_blocks(launch)}, {at_once} at once: {math.ceil(waves - 1e-9)} waves, the last one of {last}"
-    return _with_less_waiting(launch, terms, share, text, known=at_once <= 2 * (launch.multiprocessors or 0))
+    few = at_once <= 2 * (launch.multiprocessors or 0)
+    waits = few and (bool(terms.busy) or category(launch.kernel.name) in MATMULS)
+    return _with_less_waiting(launch, terms, share, text, waits=waits)
 
 
 def _residency(launch: Launch) -> float | None:

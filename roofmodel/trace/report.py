@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from roofmodel.errors import Text
@@ -49,6 +49,14 @@ class TraceReport(RunReport):
 
         table, rows = table_and_rows(self.analyzed)
         return table.frame(rows)
+
+    def rows_to_check(self) -> Sequence[Mapping[str, Any]]:
+        """The rows of `--fail-if`: the groups; of two runs also the relative change of the mean step or wall time."""
+        compared, rows = self.analyzed.comparison, super().rows_to_check()
+        if compared is None:
+            return rows
+        quantity, before, after = compared.duration
+        return [*rows, {"group": quantity, "relative_change": after / before - 1 if before else None}]
 
     def steps_frame(self) -> pandas.DataFrame:
         """One row per rank and step: wall time and its parts in seconds."""

@@ -9,8 +9,14 @@ import pytest
 
 from roofmodel import read_profile
 from roofmodel.errors import WorkloadError
+from roofmodel.plot.comparison import KernelChange, MeasuredGroup
+from roofmodel.profiles.kernel import Kernel
+from roofmodel.report.checks import judge
+from roofmodel.roofline.points import Reason, group
 from tests.command_line import run
+from tests.printing import printed
 
+NCU = str(Path(__file__).parents[2] / "examples/ncu_by_hand.csv")
 HEADER = '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size"'
 HEADER += ',"Device","CC","dram__bytes.sum","gpu__time_duration.sum"\n"","","","","","","","","","","","byte","ns"\n'
 
@@ -75,8 +81,96 @@ def test_a_check_finds_a_kernel_that_became_slower(files, monkeypatch, capsys) -
     arguments = ["kernels", new, "--before", old, "--hw", "h100", "--fail-if", "relative_change>5%"]
     done = run(arguments, monkeypatch, capsys)
     assert done.status == 3
-    assert "slow slower: relative_change 100.0%: relative_change>5%" in done.err
-    assert "sum" not in [line.split()[1] for line in done.err.splitlines() if line.startswith("failed:")]
+    failed = [line for line in done.err.splitlines() if line.startswith("failed:")]
+    assert failed == ["failed: slow: relative_change 100.0%: relative_change>5%"]
+
+
+@pytest.mark.parametrize(
+    ("expression", "failed"),
+    [
+        ("relative_change>5%", []),  # `new` and `gone` have no relative change, `kept` and all kernels are faster
+        ("verdict=new", ["new new: verdict new: verdict=new"]),
+        ("name=all and relative_change<-50%", ["all: relative_change -69.0%: name=all and relative_change<-50%"]),
+    ],
+)
+def test_a_check_judges_new_and_gone_kernels_by_their_verdict_and_all_by_the_sum(
+    expression: str, failed: list[str], tmp_path: Path
+) -> None:
+    old = profile(tmp_path / "old.csv", ("kept", 40, 1), ("gone", 60, 1))
+    new = profile(tmp_path / "new.csv", ("new", 1, 1), ("kept", 30, 1))  # 100 ns -> 31 ns
+    assert judge(read_profile(new, hw="h100", before=old).rows_to_check(), [expression]).failed == failed
+
+
+def test_a_check_on_a_kernel_of_unknown_time_cannot_be_judged(tmp_path: Path) -> None:
+    old, new = (profile(tmp_path / name, ("load", 1000, 1000), ("sum", 1, 1)) for name in ("old.csv", "new.csv"))
+    new.write_text(new.read_text("utf-8").replace('"1000","1000"', '"1000",""'), "utf-8")
+    failed = judge(read_profile(new, hw="h100", before=old).rows_to_check(), ["relative_change>5%"]).failed
+    assert [line.split(":")[0].split()[0] for line in failed] == ["load", "all"]
+    assert all(line.endswith("cannot be judged") for line in failed)
+
+
+def test_a_failed_row_has_the_short_name_of_its_kernel(tmp_path, monkeypatch, capsys) -> None:
+    name = "void cutlass::Kernel2<cutlass_80_s16816gemm>(Params)"
+    old, new = (str(profile(tmp_path / f"{time}.csv", (name, time, 900))) for time in (1000, 2000))
+
+    def failed(*arguments: str) -> list[str]:
+        lines = run([*arguments, "--hw", "a100"], monkeypatch, capsys).err.splitlines()
+        return [line.partition(": ")[2] for line in lines if line.startswith("failed:")]
+
+    assert failed("kernels", new, "--fail-if", "time>1us") == ["cutlass_80_s16816gemm: time 2 µs: time>1us"]
+    (changed,) = failed("kernels", new, "--before", old, "--fail-if", "name~gemm and relative_change>5%")
+    assert changed.startswith("cutlass_80_s16816gemm: relative_change 100.0%: ")
+    picture = str(tmp_path / "a.png")
+    (point,) = failed("plot", NCU, "-o", picture, "--fail-if", "name~saxpy and level=dram and achieved<100%")
+    assert point.startswith("saxpy, level dram: achieved ")
+
+
+def test_a_renamed_kernel_has_as_many_launches(tmp_path: Path) -> None:
+    old = profile(tmp_path / "old.csv", ("load", 10, 1), *[("norm_nchw", 90, 1)] * 2, ("store", 10, 1))
+    for launches, before_name in ((2, "norm_nchw"), (50, None)):
+        new = profile(tmp_path / "new.csv", ("load", 10, 1), *[("norm_nhwc", 9, 1)] * launches, ("store", 10, 1))
+        changes = {change.name: change for change in read_profile(new, hw="h100", before=old).changes}
+        assert changes["norm_nhwc"].before_name == before_name
+
+
+def judged(seconds: float, **reasons: float) -> MeasuredGroup:
+    kernel = Kernel("0", "a.csv", "gemm", seconds=seconds)
+    listed = [Reason(reason, cost, "") for reason, cost in reasons.items()]
+    return MeasuredGroup(group([kernel], "name")[0], kernel, listed)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "causes"),
+    [
+        (judged(8.0, tail=3.2), judged(10.0, tail=4.0), []),  # 40 % of either time
+        (judged(8.0, tail=3.2), judged(10.0, tail=5.0), ["a partial last wave 3.2 s → 5 s"]),  # 1 s more than 40 %
+        (judged(8.0), judged(10.0, tail=2.0), ["a partial last wave 0 → 2 s"]),
+        (judged(10.0, tail=2.0), judged(8.0), ["a partial last wave 2 s → 0"]),
+        (judged(10.0, tail=2.0), judged(8.0, tail=2.5), []),  # it costs more, but the kernel became faster
+    ],
+)
+def test_a_reason_is_a_cause_if_it_came_went_or_costs_another_share(
+    before: MeasuredGroup, after: MeasuredGroup, causes: list[str]
+) -> None:
+    assert KernelChange("gemm", before, after).causes == causes
+
+
+def test_other_devices_before_and_after_are_a_warning(tmp_path: Path) -> None:
+    old, new = profile(tmp_path / "old.csv", ("load", 20, 1)), profile(tmp_path / "new.csv", ("load", 10, 1))
+    report = read_profile(f"{new}@h200", before=f"{old}@h100")
+    assert "H100" in report.warnings[0].partition(" before and on ")[0]
+    assert "H200" in report.warnings[0].partition(" before and on ")[2]
+    assert report.to_dict()["warnings"] == list(report.warnings)
+    assert not any("before and on" in text for text in read_profile(new, hw="h100", before=old).warnings)
+
+
+def test_kernels_with_one_short_name_are_told_apart_in_the_terminal(tmp_path: Path) -> None:
+    names = [f"void cudnn::bn_bw_1C11_kernel_new<{kind}, float, 512>(Params)" for kind in ("float", "half", "double")]
+    old = profile(tmp_path / "old.csv", ("load", 20, 1), *((name, 20, 1) for name in names))
+    new = profile(tmp_path / "new.csv", ("load", 20, 1))
+    gone = [line for line in printed(read_profile(new, hw="h100", before=old), 120).splitlines() if "bn_bw" in line]
+    assert [sum(kind in line for line in gone) for kind in ("half", "double")] == [1, 1]
+    assert len(gone) == 3
 
 
 def test_kernels_of_several_devices_are_not_summed_by_name(tmp_path: Path) -> None:

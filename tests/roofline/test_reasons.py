@@ -189,9 +189,10 @@ def test_the_waves_of_a_timeline_follow_from_the_blocks_that_fit():
     assert late == {"registers"}  # the last wave is at most 1/21 of the time
 
 
-def test_without_known_work_idle_sms_cost_their_share_of_the_time():
+def test_without_known_work_the_cost_of_idle_sms_is_unknown():
+    """The kernel may be an empty one, whose time is that of a launch."""
     few = next(each for each in reasons(recorded(blocks=66), H100) if each.reason == "few_blocks")
-    assert (few.seconds, few.evidence) == (pytest.approx(0.5e-3), "66 thread blocks on 132 SMs: 0.25 waves")
+    assert (few.seconds, few.evidence) == (0, "66 thread blocks on 132 SMs: 0.25 waves")
 
 
 def test_a_timeline_needs_counters_only_for_what_its_launches_do_not_state():

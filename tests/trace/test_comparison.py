@@ -26,6 +26,7 @@ from roofmodel.profiles.timelines.timeline import (
     Timeline,
     empty,
 )
+from roofmodel.report.checks import judge
 from roofmodel.trace import steps
 from roofmodel.trace.groups import GROUPINGS
 from roofmodel.trace.ranks import Rank, ranks
@@ -195,6 +196,24 @@ def test_other_numbers_of_kernels_or_gemm_times_are_different_work(
     else:
         assert found
         assert reported in found.text
+
+
+def test_equal_names_numbers_and_grids_of_launches_are_the_same_work_whatever_they_take(tmp_path: Path) -> None:
+    def gemms(time: float, grid: list[int]) -> list[Event]:
+        starts = range(0, 400, 100)
+        return [each for start in starts for each in launched("gemm", start, start + time, start - 9, grid=grid)]
+
+    assert compared(tmp_path, gemms(20, [64, 1, 1]), gemms(30, [64, 1, 1])).different_work is None
+    other = compared(tmp_path, gemms(20, [64, 1, 1]), gemms(30, [96, 1, 1])).different_work
+    assert other
+    assert "GEMM" in other.text
+
+
+def test_a_check_of_two_runs_judges_the_relative_change_of_their_duration(tmp_path: Path) -> None:
+    files = [written(tmp_path, kernels(("relu", t)), name=f"{t}.json") for t in (100.0, 130.0)]
+    rows = roofmodel.trace(*files).rows_to_check()
+    assert judge(rows, ["relative_change>5%"]).failed == ["wall time: relative_change 30.0%: relative_change>5%"]
+    assert judge(rows, ["relative_change>31%"]).failed == []
 
 
 def test_different_work_is_the_first_finding_and_precedes_any_speedup(tmp_path: Path) -> None:

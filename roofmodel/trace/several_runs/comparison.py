@@ -9,7 +9,7 @@ after it. Times are integer nanoseconds, so that for each group and in total, ex
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
@@ -72,6 +72,7 @@ class RunTotals(NamedTuple):
     steps: int  # complete ones
     step_mean: float | None
     flops: float | None = None  # counted from the shapes of operators; None: unknown
+    launches: Mapping[tuple[str, str], int] | None = None  # of computation, by name and grid; None: a grid is unknown
 
 
 class RunComparison(NamedTuple):
@@ -84,11 +85,18 @@ class RunComparison(NamedTuple):
     different_work: Finding | None
 
     @property
-    def speedup(self) -> float | None:
-        """Mean step time before / after; of the longest wall time of a rank if a run has no complete step."""
+    def duration(self) -> tuple[str, float, float]:
+        """What the runs are compared by, before and after, in nanoseconds: the mean step; the longest wall time of a
+        rank if a run has no complete step."""
         if self.before.step_mean and self.after.step_mean:
-            return self.before.step_mean / self.after.step_mean
-        return self.before.longest_wall / self.after.longest_wall if self.after.longest_wall else None
+            return "mean step", self.before.step_mean, self.after.step_mean
+        return "wall time", float(self.before.longest_wall), float(self.after.longest_wall)
+
+    @property
+    def speedup(self) -> float | None:
+        """The duration before / after."""
+        _, before, after = self.duration
+        return before / after if after else None
 
 
 def compare(
@@ -112,8 +120,9 @@ def compare(
 def different_work(before: RunTotals, after: RunTotals) -> Finding | None:
     """A finding if two runs do different work: if their FLOPs differ by more than SAME_WORK.
 
-    Where one has no FLOPs, if numbers of kernels or GEMM times differ; with other numbers of GPUs also if the summed
-    computation does: the same work, divided among more GPUs, takes the same summed time.
+    Where one has no FLOPs, equal launches (names, grids and their numbers) are the same work. Other launches are not,
+    if their number or GEMM times differ; with other numbers of GPUs also if the summed computation does: the same work,
+    divided among more GPUs, takes the same summed time.
     """
     compared: list[tuple[str, float, float, Callable[[float], str]]] = [
         ("kernels (without collectives)", before.compute_kernels, after.compute_kernels, lambda n: f"{n:.0f}"),
@@ -123,6 +132,8 @@ def different_work(before: RunTotals, after: RunTotals) -> Finding | None:
         if not _differs(before.flops, after.flops):  # other kernels or formats for the same work
             return None
         compared.append(("FLOPs counted from shapes", before.flops, after.flops, units.si))
+    elif before.launches is not None and before.launches == after.launches:
+        return None
     if before.ranks != after.ranks:
         compared.append(("summed computation", before.compute, after.compute, _time))
     differing = [each for each in compared if _differs(each[1], each[2])]
@@ -172,6 +183,10 @@ def run_totals(run: Sequence[tuple[Rank, Steps]]) -> RunTotals:
         compute += int(durations[rank.is_kernel & ~rank.is_collective].sum())
         gemm += int(durations[rank.is_kernel & multiplies[names.codes.to_numpy()]].sum())
     complete = [step.length for _, steps in run for step in steps.complete]
+    computing = [rank.work.loc[rank.is_kernel & ~rank.is_collective, ["name", "grid"]] for rank, _ in run]
+    launches: Counter[tuple[str, str]] = Counter()
+    for kernels in computing:
+        launches.update(kernels.groupby(["name", "grid"], observed=True).size().to_dict())
     return RunTotals(
         ranks=len(run),
         kernels=sum(int(np.count_nonzero(rank.is_kernel)) for rank, _ in run),
@@ -184,6 +199,7 @@ def run_totals(run: Sequence[tuple[Rank, Steps]]) -> RunTotals:
         parts=parts,
         steps=max((len(steps.complete) for _, steps in run), default=0),
         step_mean=sum(complete) / len(complete) if complete else None,
+        launches=launches if launches.total() == sum(map(len, computing)) else None,
     )
 
 

@@ -159,10 +159,8 @@ def blocks(trace: RunAnalysis, compared: RunComparison) -> Iterator[RenderableTy
 
 def _summary(compared: RunComparison) -> Iterator[RenderableType]:
     before, after = compared.before, compared.after
-    if before.step_mean and after.step_mean:
-        quantity, old, new = "mean step", before.step_mean, after.step_mean
-    else:
-        quantity, old, new = "wall time", float(before.longest_wall), float(after.longest_wall)
+    quantity, old, new = compared.duration
+    if quantity == "wall time":
         quantity += " of the longest rank" * (max(before.ranks, after.ranks) > 1)
     text = f"{quantity} {units.seconds(old / 1e9)} → {units.seconds(new / 1e9)}"
     if compared.different_work is None and compared.speedup:
