@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO, NamedTuple
 
 from roofmodel.errors import ProfileError
-from roofmodel.profiles.kernel import AMD_ALTERNATIVE, Evidence, Kernel
+from roofmodel.profiles.kernel import AMD_ALTERNATIVE, Evidence, Kernel, Profile
 from roofmodel.profiles.nsys import add_activity, size
 from roofmodel.profiles.nsys_database import MAGIC, Database, opened
 from roofmodel.profiles.timelines.timeline import (
@@ -78,14 +78,16 @@ def read_timeline(file: BinaryIO, name: str) -> Timeline:
     return _read(file, name)[0]
 
 
-def read_kernels(file: BinaryIO, name: str) -> tuple[list[CountedKernel], Timeline]:
-    """The kernels of a database in order of their start, with their ranges, and its timeline. Raises as above."""
+def read_kernels(file: BinaryIO, name: str) -> tuple[list[CountedKernel], Profile, int]:
+    """The kernels of a database in order of their start, its profile, and time zero in nanoseconds. Raises as above."""
     from roofmodel.profiles.timelines.kernels import profile
 
     timeline, dispatches = _read(file, name)
     dispatches.sort(key=lambda dispatch: dispatch[:2])  # as `with_launches` sorts the activities
-    pairs = zip(profile(timeline).kernels, dispatches, strict=True)
-    return [CountedKernel(kernel, each.number, each.start, each.counters) for kernel, each in pairs], timeline
+    result = profile(timeline)
+    pairs = zip(result.kernels, dispatches, strict=True)
+    kernels = [CountedKernel(kernel, each.number, each.start, each.counters) for kernel, each in pairs]
+    return kernels, result, timeline.begin
 
 
 def _read(file: BinaryIO, name: str) -> tuple[Timeline, list[_Dispatch]]:
