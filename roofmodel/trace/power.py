@@ -74,7 +74,8 @@ def joules(rank: Rank, windows: Intervals) -> float | None:
         return None
     total = 0.0
     for start, end in windows.tolist():
-        inside = samples.times[(samples.times > start) & (samples.times < end)]
+        first, last = np.searchsorted(samples.times, start, "right"), np.searchsorted(samples.times, end)
+        inside = samples.times[first:last]
         if len(inside) < 2:
             return None
         times = np.concatenate(([start], inside, [end]))
