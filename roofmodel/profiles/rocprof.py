@@ -244,7 +244,8 @@ def _add(table: _DispatchTable, row: Mapping[str, str], file: str) -> None:
         table.launches[None, str(len(table.launches)), name] = launch
         return
     if table.kind == "copies":
-        table.copies.append(_copy(row, file))
+        if rocprof_database.copy_direction(row["direction"]) != "HtoH":  # of no GPU
+            table.copies.append(_copy(row, file))
         return
     if row.get("kind", "KERNEL_DISPATCH") != "KERNEL_DISPATCH":
         return

@@ -40,6 +40,7 @@ from roofmodel.profiles.timelines.timeline import (
 
 _DISPATCHES = "rocpd_kernel_dispatch"
 _NAMELESS = "unnamed kernel"
+_KERNEL_EXECUTION = "KernelExecution"  # type of the kernels of RPD, whose description is their name
 LARGEST = 1e18  # of all counters
 _PLACE = ("pid", "tid", "agent_id", "queue_id", "stream_id")
 _AGAIN = "profile again with `rocprofv3 --kernel-trace --memory-copy-trace --hip-trace --marker-trace -- COMMAND`"
@@ -169,6 +170,8 @@ def _add_process(
     for row in placed("memory_copy", "name_id", "src_agent_id", "dst_agent_id", "size"):
         ends = [agent for agent in (row["dst_agent_id"], row["src_agent_id"]) if _is_gpu(agents.get(agent))]
         direction, between = copy_direction(strings.get(row["name_id"], "")), {}
+        if direction == "HtoH":  # of no GPU
+            continue
         if len(ends) == 2 and ends[0] != ends[1]:
             direction, between = "PtoP", {"destination": ends[0], "source": ends[1]}
         add_activity(
@@ -271,6 +274,8 @@ def _add_rpd(
         }  # fmt: skip
         if "copy" in kind.lower():
             direction, moved = copy_direction(kind), sizes.get(call, op_sizes.get(row["id"]))
+            if direction == "HtoH":  # of no GPU
+                continue
             moved = moved if isinstance(moved, int) else None  # an empty text for more than 2 GiB
             cells = {"name": copy_name(direction), "bytes": moved, "direction": direction}
             add_activity(work, COPY, activity, process=process, **cells)
@@ -278,13 +283,15 @@ def _add_rpd(
         if "fill" in kind.lower():
             add_activity(work, MEMSET, activity, process=process, name="Memset")
             continue
+        label = strings.get(row["description_id"], "").strip()
+        if not label and kind != _KERNEL_EXECUTION:  # barriers and markers
+            continue
         launch = None if function == "hipGraphLaunch" else launches.get(call)
         grid, block = ([launch[each] for each in launch_columns[i : i + 3]] for i in (1, 4)) if launch else ([], [])
         if function in _IN_WORK_ITEMS:
             grid = _workgroups(grid, block)
-        label = strings.get(row["description_id"], "").strip() or kind.strip() or _NAMELESS
         add_activity(
-            work, KERNEL, activity, process=process, name=label,
+            work, KERNEL, activity, process=process, name=label or _NAMELESS,
             grid=size(*grid) if grid else None, block=size(*block) if block else None,
         )  # fmt: skip
         dispatches.append(_dispatch(row, row["id"], {}))
