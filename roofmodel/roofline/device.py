@@ -122,7 +122,9 @@ def identify(evidence: Iterable[Evidence], hw: Hardware | None, files: Iterable[
         unknown += f" ({_capability_and_sms(slices[0])}: a MIG slice?)"
     missing = next((_missing(e) for e in unique_evidence if e.name and e.compute_capability in PER_CLOCK), "")
     where = ", ".join([*files][:3])
-    raise UnknownDevice(f"{where}: {unknown}{missing}; give one, as in ", Option("hw", "a100"))
+    jetson = any("Orin" in (e.name or "") for e in unique_evidence)
+    example = "mi300x" if any(e.amd for e in unique_evidence) else "jetson-orin" if jetson else "a100"
+    raise UnknownDevice(f"{where}: {unknown}{missing}; give one, as in ", Option("hw", example))
 
 
 def _capability_and_sms(evidence: Evidence) -> str:

@@ -97,6 +97,15 @@ def test_the_memory_clock_of_a_jetson_gives_no_ceiling():
         identify([orin], None, ["a.sqlite"])
 
 
+@pytest.mark.parametrize(
+    ("evidence", "example"),
+    [(Evidence(amd=True), "mi300x"), (Evidence("Orin", "8.7", 8), "jetson-orin"), (Evidence(), "a100")],
+)
+def test_the_example_of_an_unknown_device_is_one_of_its_vendor(evidence: Evidence, example: str) -> None:
+    with pytest.raises(UnknownDevice, match=f'as in hw="{example}"'):
+        identify([evidence], None, ["a.csv"])
+
+
 def test_the_usual_device_of_a_generation_is_not_assumed_against_the_number_of_sms():
     (note,) = identify([Evidence(None, "9.0", 132)], None, ["a.txt"]).warnings
     assert str(note) == "the file contains only compute capability 9.0 and 132 SMs: h100-sxm (h100) is assumed"
@@ -192,7 +201,7 @@ def test_an_unknown_device_is_refused_with_an_option_to_add(evidence: Evidence) 
     with pytest.raises(ProfileError) as caught:
         identify([evidence], None, ["x.csv"])
     assert str(caught.value).startswith("x.csv: ")
-    assert 'hw="a100"' in str(caught.value)
+    assert ', as in hw="' in str(caught.value)
     assert "v100-sxm2-16gb" in str(caught.value)
     assert evidence.name is None or evidence.name in str(caught.value)
 
