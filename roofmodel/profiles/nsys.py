@@ -37,6 +37,7 @@ from roofmodel.profiles.timelines.timeline import (
     TableBuilder,
     Timeline,
     empty,
+    places,
     with_launches,
 )
 
@@ -222,7 +223,7 @@ def _evidence(database: Database, work: pandas.DataFrame) -> tuple[tuple[Evidenc
     of_process = _gpus_by_process(database)
     kernels = work[work["kind"] == KERNEL] if (work["kind"] == KERNEL).any() else work
     used: dict[Evidence, None] = {}
-    for process, device in kernels[["process", "device"]].astype(object).drop_duplicates().to_numpy().tolist():
+    for process, device in places(kernels):
         matches = [gpu for gpu in gpus if str(gpu["cuDevice"]) == device]
         if len(matches) != 1 and (process, device) in of_process:
             matches = [gpu for gpu in gpus if gpu["id"] == of_process[process, device]]
@@ -240,7 +241,7 @@ def _cuda_gpus(database: Database) -> list[Row]:
     return [gpu for gpu in gpus if gpu["smCount"]] or gpus
 
 
-def _gpus_by_process(database: Database) -> dict[tuple[str, str], int]:
+def _gpus_by_process(database: Database) -> dict[tuple[str | None, str | None], int]:
     """TARGET_INFO_GPU.id by process and device."""
     return {
         (str(row["pid"]), str(row["cudaId"])): int(row["gpuId"])
@@ -313,14 +314,14 @@ def _sorted_samples(quantity: str, stored_times: array[int], stored_values: arra
 def _gpus(timeline: Timeline, database: Database, sampled: set[int]) -> dict[tuple[str | None, str | None], int]:
     """TARGET_INFO_GPU.id of each process and device; the only sampled GPU if the export has one device."""
     by_process = _gpus_by_process(database)
-    by_device = {
+    by_device: dict[str | None, int] = {
         str(row["cuDevice"]): int(row["id"]) for row in _cuda_gpus(database) if None not in (row["cuDevice"], row["id"])
     }
-    places = timeline.work[["process", "device"]].drop_duplicates().astype(object).to_numpy().tolist()
     gpus: dict[tuple[str | None, str | None], int] = {}
-    for process, device in places:
+    ranks = places(timeline.work)
+    for process, device in ranks:
         gpu = by_process.get((process, device), by_device.get(device))
-        if gpu is None and len(places) == len(sampled) == 1:
+        if gpu is None and len(ranks) == len(sampled) == 1:
             gpu = next(iter(sampled))
         if gpu is not None:
             gpus[process, device] = gpu

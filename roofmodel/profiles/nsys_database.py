@@ -59,14 +59,16 @@ def opened(
             with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
                 database = Database(connection, path.stat().st_size)
                 check(database, name)
-                yield database
+                try:
+                    yield database
+                except (TypeError, ValueError):  # whose message would quote content
+                    problem = f"the table {database.last_table} has a missing or invalid number"
+                    raise ProfileError(f"{name}: {problem}; {again}") from None
         except sqlite3.Error as error:
             why = getattr(error, "sqlite_errorname", "not a valid database")  # the message itself would quote content
             raise ProfileError(f"{name}: the SQLite database cannot be read ({why}); {again}") from None
         except OverflowError:
             raise ProfileError(f"{name}: the database contains times that no run has; {again}") from None
-        except (TypeError, ValueError):
-            raise ProfileError(f"{name}: the database contains text in a numeric column; {again}") from None
 
 
 class Database:
@@ -79,6 +81,7 @@ class Database:
 
     def __init__(self, connection: sqlite3.Connection, size: int) -> None:
         self._connection, self._size = connection, size
+        self.last_table = ""  # of `rows`
         self._text_left = 0  # bytes
         self._connection.text_factory = self._text
         self._connection.row_factory = sqlite3.Row
@@ -99,6 +102,7 @@ class Database:
         """
         if table not in self.tables:
             return
+        self.last_table = table
         existing = {str(info["name"]) for info in self._connection.execute(f'PRAGMA table_info("{table}")')}
         if only is not None and only[0] not in existing:
             return

@@ -105,9 +105,10 @@ def _reports(lines: Lines) -> _StatsContent:
     for line in lines.text_lines():
         heading = _heading(line)
         if _RULE.fullmatch(line):
-            widths = [slice(*match.span()) for match in re.finditer("-+", line)]
-            widths[-1] = slice(widths[-1].start, None)  # names may be longer
-            heading = _report([above[width].strip() for width in widths])
+            ruled = [slice(*match.span()) for match in re.finditer("-+", line)]
+            ruled[-1] = slice(ruled[-1].start, None)  # names may be longer
+            if heading := _report([above[width].strip() for width in ruled]):  # else a line of the program
+                widths = ruled
         elif heading:
             widths = []
         if heading:

@@ -143,7 +143,7 @@ def read(file: BinaryIO, name: str) -> Profile:
 
 def _add_entry(entry: TableEntry, content: _NvprofContent, file: str) -> None:
     """Add one row to the result."""
-    row, units = entry.row, entry.units
+    row, unit_of = entry.row, entry.units
     if device := row.get("Device", "").strip("-"):
         content.devices.setdefault(device, Evidence(name=cell_values.split_device(device)[0]))
     if entry.kind == "note":
@@ -151,7 +151,7 @@ def _add_entry(entry: TableEntry, content: _NvprofContent, file: str) -> None:
             content.count("invalid", int(invalid[1]))
         content.count("no kernels", int(row[""] == "No kernels were profiled."))
     elif entry.kind == "launch":
-        seconds = _seconds(row["Duration"], units.get("Duration"))
+        seconds = _seconds(row["Duration"], unit_of.get("Duration"))
         if seconds is None or row["Name"].startswith("[Unified Memory"):
             content.count("no work")
         else:
@@ -175,7 +175,7 @@ def _add_entry(entry: TableEntry, content: _NvprofContent, file: str) -> None:
 
 
 def _launch(entry: TableEntry, seconds: float, index: int, file: str) -> Kernel:
-    row, units = entry.row, entry.units
+    row, unit_of = entry.row, entry.units
     shared = [size for column in _SHARED_MEMORY if (size := _size(entry, column)) is not None]
     return Kernel(
         id=str(index),
@@ -187,7 +187,7 @@ def _launch(entry: TableEntry, seconds: float, index: int, file: str) -> Kernel:
         grid=_sizes(row, "Grid"),
         block=_sizes(row, "Block"),
         seconds=seconds,
-        start=_seconds(row["Start"], units.get("Start")),
+        start=_seconds(row["Start"], unit_of.get("Start")),
         registers=cell_values.parse_count(row.get("Registers Per Thread", row.get("Regs*", ""))),
         shared_bytes=sum(shared) if len(shared) == 2 else None,
         copy=_copy_size(entry) if row["Name"].startswith("[CUDA mem") else None,

@@ -44,6 +44,7 @@ from roofmodel.profiles.timelines.timeline import (
     TableBuilder,
     Timeline,
     empty,
+    places,
     with_launches,
 )
 
@@ -162,10 +163,9 @@ def _samples(
         place: Samples(np.array([time for time, _ in pairs], np.int64), np.array([value for _, value in pairs]))
         for place, pairs in ((place, sorted(pairs)) for place, pairs in series.items())
     }
-    places = work[["process", "device"]].drop_duplicates().astype(object).to_numpy().tolist()
     return {
         (process, device, quantity): samples
-        for process, device in places
+        for process, device in places(work)
         for (sampled, quantity), samples in arrays.items()
         if sampled == device
     }

@@ -201,6 +201,7 @@ def concatenate(profiles: Iterable[Profile]) -> Profile:
         kernels=tuple(kernel for profile in every for kernel in profile.kernels),
         evidence=tuple(dict.fromkeys(replace(evidence, file=p.files[0]) for p in every for evidence in p.evidence)),
         warnings=tuple(dict.fromkeys(text for profile in every for text in profile.warnings)),
+        copies=tuple(copy for profile in every for copy in profile.copies),
     )
 
 

@@ -50,7 +50,6 @@ from roofmodel.profiles.kernel import (
 )
 from roofmodel.profiles.nsys_database import is_database
 from roofmodel.profiles.streams import limited_name
-from roofmodel.profiles.timelines.timeline import KERNEL
 
 HEAD = re.compile(
     rb'^(?:\xef\xbb\xbf)?"?(?:(?:Guid"?,"?)?Kind"?,"?(?:Agent_Id|Direction)|Correlation_Id"?,"?Dispatch_Id|Dispatch_ID|'
@@ -93,7 +92,7 @@ class _DispatchRow:
     invocations: int = 1
     seconds: float | None = None  # of a summary
     counters: dict[str, float] = field(default_factory=dict)
-    kernel: Kernel | None = None  # of a database, with its ranges
+    kernel: Kernel | None = None  # of a database, with its ranges; or a copy of it
     copy: CopySize | None = None  # of a memory copy
 
 
@@ -190,21 +189,16 @@ def _table(stream: BinaryIO, file: str) -> _DispatchTable:
 
 
 def _database(stream: BinaryIO, file: str) -> _DispatchTable:
-    kernels, timeline = rocprof_database.read_kernels(stream, file)
+    kernels, profile, begin = rocprof_database.read_kernels(stream, file)
     counted = any(each.counters for each in kernels)
-    table = _DispatchTable("counters" if counted else "trace", file, devices=list(timeline.evidence))
+    table = _DispatchTable("counters" if counted else "trace", file, devices=list(profile.evidence))
     for kernel, number, start, counters in kernels:
         kernel = replace(kernel, grid=None) if counted else kernel  # as in the tables: it marks launches one by one
         launch = _DispatchRow(kernel.name, file, kernel.device, start=start, counters=counters, kernel=kernel)
         table.launches[kernel.device, number, kernel.name] = launch
-    moved = timeline.work[timeline.work["kind"] != KERNEL]
-    sides = ("direction", "memory", "source", "destination")
-    columns = ("name", "device", "stream", "process", "start", "end", "bytes", *sides)
-    for name, device, stream_id, process, start, end, size, *between in zip(
-        *(moved[column].astype(object).where(moved[column].notna(), None) for column in columns), strict=True
-    ):
-        copy = CopySize(None if size < 0 else size, *between)
-        table.copies.append(_DispatchRow(name, file, device, stream_id, process, start, end, copy=copy))
+    for copy in profile.copies:
+        start = begin + round((copy.start or 0.0) * 1e9)
+        table.copies.append(_DispatchRow(copy.name, file, copy.device, start=start, kernel=copy))
     return table
 
 
@@ -251,7 +245,8 @@ def _add(table: _DispatchTable, row: Mapping[str, str], file: str) -> None:
         table.launches[None, str(len(table.launches)), name] = launch
         return
     if table.kind == "copies":
-        table.copies.append(_copy(row, file))
+        if rocprof_database.copy_direction(row["direction"]) != "HtoH":  # of no GPU
+            table.copies.append(_copy(row, file))
         return
     if row.get("kind", "KERNEL_DISPATCH") != "KERNEL_DISPATCH":
         return

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO, NamedTuple
 
 from roofmodel.errors import ProfileError
-from roofmodel.profiles.kernel import AMD_ALTERNATIVE, Evidence, Kernel
+from roofmodel.profiles.kernel import AMD_ALTERNATIVE, Evidence, Kernel, Profile
 from roofmodel.profiles.nsys import add_activity, size
 from roofmodel.profiles.nsys_database import MAGIC, Database, opened
 from roofmodel.profiles.timelines.timeline import (
@@ -40,6 +40,7 @@ from roofmodel.profiles.timelines.timeline import (
 
 _DISPATCHES = "rocpd_kernel_dispatch"
 _NAMELESS = "unnamed kernel"
+_KERNEL_EXECUTION = "KernelExecution"  # type of the kernels of RPD, whose description is their name
 LARGEST = 1e18  # of all counters
 _PLACE = ("pid", "tid", "agent_id", "queue_id", "stream_id")
 _AGAIN = "profile again with `rocprofv3 --kernel-trace --memory-copy-trace --hip-trace --marker-trace -- COMMAND`"
@@ -78,14 +79,16 @@ def read_timeline(file: BinaryIO, name: str) -> Timeline:
     return _read(file, name)[0]
 
 
-def read_kernels(file: BinaryIO, name: str) -> tuple[list[CountedKernel], Timeline]:
-    """The kernels of a database in order of their start, with their ranges, and its timeline. Raises as above."""
+def read_kernels(file: BinaryIO, name: str) -> tuple[list[CountedKernel], Profile, int]:
+    """The kernels of a database in order of their start, its profile, and time zero in nanoseconds. Raises as above."""
     from roofmodel.profiles.timelines.kernels import profile
 
     timeline, dispatches = _read(file, name)
     dispatches.sort(key=lambda dispatch: dispatch[:2])  # as `with_launches` sorts the activities
-    pairs = zip(profile(timeline).kernels, dispatches, strict=True)
-    return [CountedKernel(kernel, each.number, each.start, each.counters) for kernel, each in pairs], timeline
+    result = profile(timeline)
+    pairs = zip(result.kernels, dispatches, strict=True)
+    kernels = [CountedKernel(kernel, each.number, each.start, each.counters) for kernel, each in pairs]
+    return kernels, result, timeline.begin
 
 
 def _read(file: BinaryIO, name: str) -> tuple[Timeline, list[_Dispatch]]:
@@ -167,6 +170,8 @@ def _add_process(
     for row in placed("memory_copy", "name_id", "src_agent_id", "dst_agent_id", "size"):
         ends = [agent for agent in (row["dst_agent_id"], row["src_agent_id"]) if _is_gpu(agents.get(agent))]
         direction, between = copy_direction(strings.get(row["name_id"], "")), {}
+        if direction == "HtoH":  # of no GPU
+            continue
         if len(ends) == 2 and ends[0] != ends[1]:
             direction, between = "PtoP", {"destination": ends[0], "source": ends[1]}
         add_activity(
@@ -270,6 +275,8 @@ def _add_rpd(
         }  # fmt: skip
         if "copy" in kind.lower():
             direction, moved = copy_direction(kind), sizes.get(call, op_sizes.get(row["id"]))
+            if direction == "HtoH":  # of no GPU
+                continue
             moved = moved if isinstance(moved, int) else None  # an empty text for more than 2 GiB
             cells = {"name": copy_name(direction), "bytes": moved, "direction": direction}
             add_activity(work, COPY, activity, process=process, **cells)
@@ -277,13 +284,15 @@ def _add_rpd(
         if "fill" in kind.lower():
             add_activity(work, MEMSET, activity, process=process, name="Memset")
             continue
+        label = strings.get(row["description_id"], "").strip()
+        if not label and kind != _KERNEL_EXECUTION:  # barriers and markers
+            continue
         launch = None if function == "hipGraphLaunch" else launches.get(call)
         grid, block = ([launch[each] for each in launch_columns[i : i + 3]] for i in (1, 4)) if launch else ([], [])
         if function in _IN_WORK_ITEMS:
             grid = _workgroups(grid, block)
-        label = strings.get(row["description_id"], "").strip() or kind.strip() or _NAMELESS
         add_activity(
-            work, KERNEL, activity, process=process, name=label,
+            work, KERNEL, activity, process=process, name=label or _NAMELESS,
             grid=size(*grid) if grid else None, block=size(*block) if block else None,
         )  # fmt: skip
         dispatches.append(_dispatch(row, row["id"], {}))

@@ -70,17 +70,18 @@ def joules(rank: Rank, windows: Intervals) -> float | None:
     None unless each of the times has two samples: NVIDIA's driver updates the power every 20 to 100 ms.
     """
     samples = _samples(rank, POWER)
-    if samples is None or not samples.values.any():  # 0 W: the GPU has no sensor
+    if samples is None:
         return None
     total = 0.0
     for start, end in windows.tolist():
-        inside = samples.times[(samples.times > start) & (samples.times < end)]
+        first, last = np.searchsorted(samples.times, start, "right"), np.searchsorted(samples.times, end)
+        inside, near = samples.times[first:last], slice(max(first - 1, 0), last + 1)
         if len(inside) < 2:
             return None
         times = np.concatenate(([start], inside, [end]))
-        values = np.interp(times, samples.times, samples.values)
+        values = np.interp(times, samples.times[near], samples.values[near])
         total += float(np.sum((values[1:] + values[:-1]) / 2 * np.diff(times))) / 1e9
-    return total
+    return total or None  # 0 W: the GPU has no sensor
 
 
 def _samples(rank: Rank, quantity: str) -> Samples | None:

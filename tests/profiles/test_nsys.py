@@ -525,6 +525,12 @@ def test_a_printed_table_is_read_by_the_widths_of_its_columns():
     assert nsys.recognize(PRINTED_2020.encode())
 
 
+def test_a_line_of_dashes_between_the_rows_of_a_csv_is_skipped():
+    profile = read(SUM + "------ ------\n" + SUM.splitlines(keepends=True)[-1])
+    assert [kernel.name for kernel in profile.kernels] == ["void f<(int)4, float>(float *, int)", "saxpy", "saxpy"]
+    assert "skipped between the rows: 1 line outside of tables" in profile.warnings
+
+
 def test_a_damaged_row_is_refused_with_its_line():
     with pytest.raises(ProfileError, match=r"sample:2: the row has open quotes"):
         read(GPU_TRACE[: GPU_TRACE.index("int)")])

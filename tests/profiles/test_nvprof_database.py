@@ -146,6 +146,16 @@ def test_without_two_samples_of_a_power_there_is_no_energy(change: str, tmp_path
     assert "energy" not in printed(report)
 
 
+def test_a_run_without_calls_has_its_energy_though_its_process_is_unknown(tmp_path: Path) -> None:
+    file = with_environment(tmp_path / "run.nvprof")
+    with sqlite3.connect(file) as database:
+        database.execute("DROP TABLE CUPTI_ACTIVITY_KIND_RUNTIME")
+    database.close()
+    (rank,) = roofmodel.trace(file).to_dict()["ranks"]
+    assert rank["process"] is None
+    assert rank["power"]["joules"] == pytest.approx(100 * 50e-6 + 150 * 100e-6 + 200 * 70e-6)  # as with the calls
+
+
 def test_calls_of_nvprof_launch_its_kernels_and_its_ranges_enclose_them(tmp_path: Path) -> None:
     profile = roofmodel.read_profile(with_calls(tmp_path / "run.nvprof"))
     (kernel,) = profile.kernels

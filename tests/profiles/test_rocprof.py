@@ -119,8 +119,7 @@ def test_the_older_rocprof_has_a_row_for_each_launch_with_its_counters(files) ->
 
 
 def test_a_summary_has_a_row_for_each_name(files) -> None:
-    text = '"Name","Calls","TotalDurationNs","AverageNs","Percentage"\n"gemm(int)",24,10650240,443760.0,88.70\n'
-    (kernel,) = read(files(stats=text)).kernels
+    (kernel,) = read(files(stats=STATS)).kernels
     assert (kernel.name, kernel.invocations, kernel.seconds) == ("gemm(int)", 24, pytest.approx(10650240e-9))
 
 
@@ -147,6 +146,37 @@ def test_the_kernels_and_the_copies_of_a_run_are_one_timeline(files) -> None:
     profile = read(files(run_kernel_trace=TRACE, run_memory_copy_trace=COPIES))
     assert len(profile.kernels) == 2
     assert "2 memory copies and memsets are not listed as kernels" in profile.warnings
+
+
+STATS = '"Name","Calls","TotalDurationNs","AverageNs","Percentage"\n"gemm(int)",24,10650240,443760.0,88.70\n'
+
+
+def test_a_summary_in_the_folder_of_a_trace_is_skipped(files, tmp_path) -> None:
+    files(run_kernel_trace=TRACE, run_kernel_stats=STATS)
+    document = roofmodel.trace(tmp_path).to_dict()
+    assert [rank["kernels"] for rank in document["ranks"]] == [2]
+    assert "run_kernel_stats.csv: skipped: it has no start of each kernel" in document["warnings"]
+    with pytest.raises(ProfileError, match="a summary without the start of each kernel"):
+        roofmodel.trace(tmp_path / "run_kernel_stats.csv")
+
+
+def test_the_tables_of_rocprof_compute_are_one_run(files, tmp_path) -> None:
+    launch = "Dispatch_ID,Kernel_Name,GPU_ID"
+    times = f"{launch},Start_Timestamp,End_Timestamp\n0,scale,0,1000,9000\n"
+    top = "Kernel_Name,Count,Sum(ns),Mean(ns),Median(ns),Pct\nscale,1,8000,8000,8000,100\n"
+    system = "workload_name,command,gpu_model,gpu_arch,cu_per_gpu,max_sclk\nw,./a,mi300x_a1,gfx942,304,2100\n"
+    files(
+        pmc_perf=times, timestamps=times, pmc_dispatch_info=f"{launch}\n0,scale,0\n", pmc_kernel_top=top, sysinfo=system
+    )
+    (rank,) = roofmodel.trace(tmp_path).to_dict()["ranks"]
+    assert (rank["kernels"], rank["busy_seconds"]) == (1, pytest.approx(8e-6))
+
+
+def test_a_copy_between_two_places_of_the_host_is_of_no_rank(files) -> None:
+    copies = COPIES + '"MEMORY_COPY","MEMORY_COPY_HOST_TO_HOST",0,"Agent 0","Agent 0",10,1400000,1900000\n'
+    (rank,) = roofmodel.trace(*files(run_kernel_trace=TRACE, run_memory_copy_trace=copies)).to_dict()["ranks"]
+    assert rank["device"] == "2"
+    assert rank["wall_seconds"] == pytest.approx(410e-6)  # as without it
 
 
 def test_a_copy_between_gpus_has_both(files) -> None:

@@ -177,6 +177,48 @@ def test_a_copy_between_gpus_has_both(tmp_path: Path) -> None:
     assert (copy["direction"], copy["source"], copy["destination"], copy["device"]) == ("PtoP", "0", "2", "2")
 
 
+def changed(path: Path, *commands: str) -> Path:
+    with sqlite3.connect(path) as connection:
+        for command in commands:
+            connection.execute(command)
+    connection.close()
+    return path
+
+
+def test_a_copy_between_two_places_of_the_host_is_of_no_rank(tmp_path: Path) -> None:
+    of_host = f"INSERT INTO rocpd_memory_copy{GUID} VALUES (2, 70, 71, 1400000, 1900000, 10, 0, 0, 64, NULL, 0, 4)"
+    label = f"INSERT INTO rocpd_string{GUID} VALUES (10, 'MEMORY_COPY_HOST_TO_HOST')"
+    (rank,) = roofmodel.trace(changed(rocpd(tmp_path / "70_results.db"), label, of_host)).to_dict()["ranks"]
+    assert (rank["device"], rank["wall_seconds"]) == ("2", pytest.approx(200e-6))
+    older = changed(rpd(tmp_path / "trace.rpd"), "UPDATE rocpd_string SET string = 'CopyHostToHost' WHERE id = 2")
+    (rank,) = roofmodel.trace(older).to_dict()["ranks"]
+    assert (rank["kernels"], rank["wall_seconds"]) == (2, pytest.approx(25e-6))  # without the copy at 40 us
+
+
+@pytest.mark.parametrize(
+    ("change", "table"),
+    [
+        (f"UPDATE rocpd_pmc_event{GUID} SET value = -4.0", f"rocpd_pmc_event{GUID}"),
+        (f"UPDATE rocpd_kernel_dispatch{GUID} SET start = NULL", f"rocpd_kernel_dispatch{GUID}"),
+        (f"UPDATE rocpd_memory_copy{GUID} SET start = 'soon'", f"rocpd_memory_copy{GUID}"),
+    ],
+)
+def test_a_number_that_is_none_is_refused_with_its_table(change: str, table: str, tmp_path: Path) -> None:
+    path = changed(rocpd(tmp_path / "70_results.db", {"FETCH_SIZE": [10.0]}), change)
+    with pytest.raises(ProfileError, match=f"70_results.db: the table {table} has a missing or invalid number"):
+        read([path])
+
+
+def test_barriers_and_markers_of_rpd_are_no_kernels(tmp_path: Path) -> None:
+    commands = [
+        "INSERT INTO rocpd_string VALUES (11, 'Barrier'), (12, 'Marker')",
+        "INSERT INTO rocpd_op VALUES (4, 2, 0, 35000, 39000, 1, 11), (5, 2, 0, 39000, 39500, 1, 12)",
+        "UPDATE rocpd_op SET description_id = 1 WHERE id = 2",  # a kernel without its name
+    ]
+    profile = read([changed(rpd(tmp_path / "trace.rpd"), *commands)])
+    assert [kernel.name for kernel in profile.kernels] == ["gemm", "unnamed kernel"]
+
+
 def test_idle_time_is_not_judged_while_kernels_are_counted_one_by_one(tmp_path: Path) -> None:
     def gaps(file: Path) -> Iterator[float]:
         return (each.seconds for each in reasons_by_group(read([file]), None)["gemm()"] if each.reason == "launch_gap")

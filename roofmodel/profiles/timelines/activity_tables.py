@@ -24,6 +24,11 @@ from roofmodel.profiles.timelines.timeline import (
     empty,
 )
 
+
+class SummaryError(ProfileError):
+    """A file without the start of each kernel."""
+
+
 HEAD = 1 << 20  # bytes from which nvprof's databases are recognized
 
 
@@ -57,7 +62,7 @@ def _timeline(profile: Profile, name: str, how_to_collect: str) -> Timeline:
     single = [each for each in activities if each.invocations == 1]
     timed = [each for each in single if each.start is not None and each.seconds is not None]
     if not timed:
-        raise ProfileError(f"{name}: a summary without the start of each kernel; {how_to_collect}")
+        raise SummaryError(f"{name}: a summary without the start of each kernel; {how_to_collect}")
     work = TableBuilder(WORK)
     for activity in sorted(timed, key=lambda each: each.start or 0):
         work.add(**_cells(activity))

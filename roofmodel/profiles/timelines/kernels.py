@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from roofmodel.profiles.kernel import Call, Extent, Kernel, Profile, ReaderWarning, copies_warning
+from roofmodel.profiles.kernel import (
+    Call,
+    CopySize,
+    Extent,
+    Kernel,
+    Profile,
+    ReaderWarning,
+    copies_warning,
+)
 from roofmodel.profiles.timelines import enclosing
 from roofmodel.profiles.timelines.timeline import KERNEL, UNKNOWN, Timeline
 from roofmodel.profiles.torch_fields import parse_inputs
@@ -16,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def profile(timeline: Timeline) -> Profile:
-    """The kernels in order of start; times in seconds from `timeline.begin`."""
+    """The kernels and the copies in order of start; times in seconds from `timeline.begin`."""
     work = timeline.work[timeline.work["kind"] == KERNEL]
     placement = enclosing.place(work, timeline.ranges)
     ranges = enclosing.names_outermost_first(work, timeline.ranges, placement)
@@ -70,7 +78,33 @@ def profile(timeline: Timeline) -> Profile:
     if any(untimed):
         text = f"{sum(untimed)} kernels have a missing or negative duration: their times are unknown"
         warnings.append(ReaderWarning(text, "times"))
-    return Profile(timeline.tool, (timeline.file,), kernels, timeline.evidence, tuple(warnings))
+    return Profile(timeline.tool, (timeline.file,), kernels, timeline.evidence, tuple(warnings), _copies(timeline))
+
+
+def _copies(timeline: Timeline) -> tuple[Kernel, ...]:
+    """The memory copies and memsets."""
+    work = timeline.work[timeline.work["kind"] != KERNEL]
+    columns = _Columns(work)
+    return tuple(
+        Kernel(
+            id=str(i),
+            file=timeline.file,
+            name=name,
+            process=process,
+            device=device,
+            stream=stream,
+            seconds=(end - start) / 1e9 if untimed == UNKNOWN else None,
+            start=(start - timeline.begin) / 1e9,
+            copy=CopySize(None if size == UNKNOWN else size, *between),
+        )
+        for i, (name, process, device, stream, start, end, untimed, size, *between) in enumerate(
+            zip(
+                columns.name, columns.process, columns.device, columns.stream, columns.start, columns.end,
+                columns.untimed, columns.bytes, columns.direction, columns.memory, columns.source, columns.destination,
+                strict=True,
+            )
+        )
+    )  # fmt: skip
 
 
 class _Columns:

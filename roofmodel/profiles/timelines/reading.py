@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from roofmodel.errors import Option, ProfileError
+from roofmodel.files.file_names import display_names
 from roofmodel.profiles import nsys, operation_table, rocprof_database, torch_trace
 from roofmodel.profiles.nsys_database import is_database
 from roofmodel.profiles.reading import InputFile, opened_sources, profiler_files, recognized
@@ -21,7 +22,9 @@ from roofmodel.profiles.timelines.timeline import UNKNOWN, Timeline, count_joine
 Read = Callable[[BinaryIO, str], Timeline]
 _LISTED = 6  # columns of an unknown Parquet file in a message
 _ROCPROF = "AMD's rocprof"
-_OF_ONE_RUN = re.compile(r"_?(?:kernel_trace|memory_copy_trace|agent_info)\.csv(?:\.gz)?$")  # of rocprofv3
+_OF_ONE_RUN = re.compile(
+    r"_?(?:kernel_trace|memory_copy_trace|agent_info|pmc_\w+|timestamps|sysinfo)\.csv(?:\.gz)?$"
+)  # of rocprofv3 and rocprof-compute
 
 
 def _nsys(file: BinaryIO, name: str, with_samples: bool = False) -> Timeline:
@@ -64,7 +67,8 @@ READERS: Mapping[str, Read] = {
 
 
 def read(paths: Iterable[str | Path]) -> list[Timeline]:
-    """The timelines of the files, one each, without samples. Files of no known tool are skipped with a warning.
+    """The timelines of the files, one each, without samples. A warning names skipped files: of no known tool, or
+    summaries beside files with the times of single kernels.
 
     rocprofv3 writes the kernels and the copies of a run as two tables, which are one timeline.
 
@@ -76,7 +80,7 @@ def read(paths: Iterable[str | Path]) -> list[Timeline]:
         tables = [source for source in sources if _is_step_table(source)]
         others = [source for source in sources if source not in tables]
         recognized_files, skipped = profiler_files(others) if others and not tables else ([], [])
-        timelines = [_timeline(source, step_table.read) for source in tables]
+        files: list[tuple[InputFile, Read]] = [(source, step_table.read) for source in tables]
         runs: dict[str, list[InputFile]] = {}
         for (tool, _), source in recognized_files:
             if tool not in READERS:
@@ -84,14 +88,29 @@ def read(paths: Iterable[str | Path]) -> list[Timeline]:
             if tool == _ROCPROF:
                 runs.setdefault(_OF_ONE_RUN.sub("", source.name), []).append(source)
             else:
-                timelines.append(_timeline(source, READERS[tool]))
-        timelines += [_timeline(first, partial(_rocprof, others=others)) for first, *others in runs.values()]
+                files.append((source, READERS[tool]))
+        files += [(first, partial(_rocprof, others=others)) for first, *others in runs.values()]
+        timelines, summaries = _without_summaries(files)
         tools = list(
             dict.fromkeys([timeline.tool for timeline in timelines] + ["another tool"] * bool(tables and others))
         )
         if len(tools) > 1:
             raise ProfileError(f"files of different tools ({', '.join(tools)}); give the files of one tool")
-    return [replace(timelines[0], warnings=(*timelines[0].warnings, *skipped)), *timelines[1:]]
+    return [replace(timelines[0], warnings=(*timelines[0].warnings, *skipped, *summaries)), *timelines[1:]]
+
+
+def _without_summaries(files: Iterable[tuple[InputFile, Read]]) -> tuple[list[Timeline], list[str]]:
+    """The timelines of the files, and a warning for each summary. Raises ProfileError if all are summaries."""
+    timelines, summaries = list[Timeline](), dict[str, activity_tables.SummaryError]()
+    for source, reader in files:
+        try:
+            timelines.append(_timeline(source, reader))
+        except activity_tables.SummaryError as error:
+            summaries[source.name] = error
+    if not timelines:
+        raise next(iter(summaries.values()))
+    shown = display_names(summaries)
+    return timelines, [f"{shown[name]}: skipped: it has no start of each kernel" for name in summaries]
 
 
 def read_file(path: str | Path) -> Timeline:

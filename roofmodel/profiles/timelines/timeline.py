@@ -250,6 +250,12 @@ def _only_process(groups: Any) -> pandas.Series:
     return processes.where(groups["process"].transform("nunique") == 1)
 
 
+def places(work: pandas.DataFrame) -> list[tuple[str | None, str | None]]:
+    """The processes and devices of the activities, each pair once; None if unknown."""
+    pairs = work[["process", "device"]].drop_duplicates().astype(object)
+    return [*map(tuple, pairs.where(pairs.notna(), None).to_numpy().tolist())]
+
+
 def empty(columns: Mapping[str, type]) -> pandas.DataFrame:
     """A table without rows."""
     return TableBuilder(columns).frame()

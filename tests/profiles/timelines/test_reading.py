@@ -12,11 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import roofmodel
 from roofmodel.errors import ProfileError
 from roofmodel.profiles import nsys, rocprof_database, torch_trace
+from roofmodel.profiles.reading import read as read_profiles
 from roofmodel.profiles.timelines import enclosing, reading
 from roofmodel.profiles.timelines.timeline import RANGES, WORK, TableBuilder
-from tests.profiles.samples import mutilations
+from roofmodel.roofline.judged_kernels import gaps
+from tests.profiles.samples import measured, mutilations
 from tests.profiles.seeds import SEEDS
 from tests.profiles.test_nsys import NVTX, RUNTIME, export
 
@@ -199,3 +202,13 @@ def test_a_trace_of_asynchronous_events_only_is_refused_by_all_commands(tmp_path
     kernels, run = commands_on(path)
     assert "a Chrome trace of another tool; only PyTorch profiler traces are supported" in kernels
     assert kernels == run
+
+
+@pytest.mark.parametrize("name", ["nsys/two_gpus_copying_h100.sqlite", "nsys/two_ranks_training_h100.sqlite"])
+def test_the_gaps_between_kernels_and_copies_are_the_idle_time_of_the_ranks(name: str) -> None:
+    file = measured(f"traces/{name}")
+    profile = read_profiles([file])
+    assert profile.copies
+    idle = sum(gaps(profile.kernels, profile.copies).values())
+    ranks = roofmodel.trace(file).to_dict()["ranks"]
+    assert idle == pytest.approx(sum(rank["idle_seconds"] for rank in ranks), rel=1e-6)
