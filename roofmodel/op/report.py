@@ -112,7 +112,7 @@ class OpReport(TextResult, FileResult):
         if operation.run.expected and float(operation.run.expected.value) != operation.terms.get("seconds"):
             terms.add_row("expected", units.seconds(float(operation.run.expected.value)), "max(seconds, bound)")
         for name, value, meaning in operation.inputs:
-            terms.add_row(name, f"{value:.4g}", RichText(meaning, style="dim"))
+            terms.add_row(name, f"{value:.6g}", RichText(meaning, style="dim"))
         return Group(head, *lines, RichText(), terms)
 
     def _lines(self) -> Iterator[tuple[str, str]]:
