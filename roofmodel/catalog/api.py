@@ -171,16 +171,15 @@ def show_hardware(hw: Hardware | None = None, *, profile: PathLike | None = None
     if profile is None:
         assert hw is not None
         return DeviceListing(listing.device(Device.load(hw)), lambda: library.text(device_name(hw)))
-    from roofmodel.roofline.device import device_of, identify
+    from roofmodel.roofline.device import identify
     from roofmodel.roofline.inputs import read_runs
 
     (run,) = read_runs([path("profile", profile)], None)
     identity = identify(run.profile.evidence, None, run.profile.files)
-    name, in_file = identity.known_name, map(device_of, run.profile.evidence)
-    packaged = name is not None and Device.load(name) == identity.device
-    if derived := None if packaged else next(filter(None, in_file), None):
-        return DeviceListing(listing.device(derived), partial(device_yaml, derived), identity.warnings)
-    return DeviceListing(listing.device(identity.device), partial(library.text, str(name)), identity.warnings)
+    device, name = identity.device, identity.known_name
+    packaged = partial(library.text_at_clock, name or "", device.clocks.get("boost"))
+    yaml = packaged if name else partial(device_yaml, device)
+    return DeviceListing(listing.device(device), yaml, identity.warnings)
 
 
 def check_hardware(file: PathLike) -> HardwareCheck:

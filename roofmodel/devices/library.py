@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from functools import cache
 from pathlib import Path
 
@@ -40,6 +41,18 @@ def find(name: str | os.PathLike[str]) -> Path:
 def text(name: str | os.PathLike[str]) -> str:
     """The text of a device's file. Raises DeviceError."""
     return find(name).read_text(encoding="utf-8").rstrip()
+
+
+def text_at_clock(name: str, boost: float | None) -> str:
+    """The text of a device's file, with its peaks at another boost clock, in hertz."""
+    whole = text(name)
+    if not boost or not (stated := re.search(r"^  boost: ([\d.]+) MHz$", whole, re.MULTILINE)):
+        return whole
+    factor = boost / 1e6 / float(stated[1])
+    if abs(factor - 1) < 1e-9:
+        return whole
+    whole = whole.replace(stated[0], f"  boost: {boost / 1e6:.10g} MHz  # stated by a profile; peaks are scaled to it")
+    return re.sub(r"(?<=\{peak: )[\d.]+", lambda peak: f"{float(peak[0]) * factor:.5g}", whole)
 
 
 def fitted_file(path: Path) -> Path | None:

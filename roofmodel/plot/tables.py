@@ -52,7 +52,9 @@ def _kernels(run: DeviceProfile) -> Iterator[RenderableType]:
         rest, options = len(rows) - len(longest), f"{Option('format', 'csv')} and {Option('format', 'json')}"
         more = f"and {units.count(rest, 'more kernel')}; " * bool(rest)
         yield Text(f"{more}summed by name; {options} list every launch", style="dim")
-    yield from why_section(reasons_by_group(profile, device), not_judged(profile, device))
+    judged = reasons_by_group(profile, device)
+    by_time = {each.name: judged[each.name] for each in group(sums, "name") if each.name in judged}
+    yield from why_section(by_time, not_judged(profile, device))
 
 
 def changes_table(before: MeasuredKernels, after: MeasuredKernels, changes: Sequence[KernelChange]) -> Group:

@@ -7,25 +7,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
+from roofmodel.errors import Command
 from roofmodel.numbers import units
 from roofmodel.report.table import SECONDS, TEXT, Column, Table
-from roofmodel.roofline.kernel_names import short_names
-from roofmodel.roofline.launch_terms import LIMIT
+from roofmodel.roofline.judged_kernels import WITH_COUNTERS, Why, idle_before, listed_reasons
 from roofmodel.roofline.points import Reason
-from roofmodel.roofline.reasons import NOTHING, REASONS, TITLES
+from roofmodel.roofline.reasons import BUSY_SMS, NOTHING, TITLES
 
-SHOWN = 8  # kernels in the section
-NAME_WIDTH = 60  # characters
 SECOND = 0.5  # of the cost of the first reason: a second one is shown
-WITH_COUNTERS = {rule.title for rule in REASONS if any(not need.startswith(LIMIT) for need in rule.needs)}
 
 WHY = Table(
     "why",
     (
-        Column(None, "saves", SECONDS, value=lambda row: row[1][0].seconds or None, unknown="–"),
-        Column(None, "why", TEXT, text=lambda row: f"{row[0]}: {reason_sentence(row[1])}", wrap=True),
+        Column(None, "saves", SECONDS, value=lambda row: row.saves, unknown="–"),
+        Column(None, "why", TEXT, text=lambda row: f"{row.name}: {_sentence(row)}", wrap=True),
     ),
 )
+
+
+def _sentence(row: Why) -> str:
+    return reason_sentence(row.reasons) if row.reasons else row.none
 
 
 def reason_sentence(reasons: Sequence[Reason]) -> str:
@@ -33,21 +34,29 @@ def reason_sentence(reasons: Sequence[Reason]) -> str:
     first, *others = reasons
     second = [reason for reason in others[:1] if reason.seconds >= SECOND * first.seconds > 0]
     also = [f"; saves {units.seconds(each.seconds)}: {TITLES[each.reason]} ({each.evidence})" for each in second]
-    if first.evidence.startswith(NOTHING):
+    if first.evidence.startswith((NOTHING, BUSY_SMS)):
         return first.evidence
     return f"{TITLES[first.reason]} ({first.evidence}){''.join(also)}"
 
 
 def why_section(judged: Mapping[str, Sequence[Reason]], missing: Sequence[str]) -> Iterator[RenderableType]:
-    """The longest kernels with their first reasons, by cost, and the reasons that the files' counters cannot tell."""
-    longest = [name for name, listed in judged.items() if listed][:SHOWN]
-    rows = [(short, judged[name]) for name, short in zip(longest, short_names(longest, NAME_WIDTH), strict=True)]
-    rows.sort(key=lambda row: -row[1][0].seconds)
+    """The longest kernels with their first reasons, by cost, the idle time before kernels, and what is not checked.
+
+    `judged` has the kernels by falling time.
+    """
+    rows, idle = listed_reasons(judged, missing), idle_before(judged)
+    if rows:
+        yield Text()
+        estimate = " (saves: an estimate of the time that removing the reason saves)"
+        yield Text(f"Why{estimate * any(row.saves for row in rows)}", style="bold")
+        yield WHY.terminal(rows)
+    if idle is not None:
+        total, name, most = idle
+        trace = Command("`roof trace`", "`roofmodel.trace`")
+        in_all = f"idle before kernels: {units.seconds(total)} in all, most before {name} ({units.seconds(most)})"
+        yield Text(f"{in_all}; see {trace}")
     if not rows:
         return
-    yield Text()
-    yield Text("Why (saves: an estimate of the time that removing the reason saves)", style="bold")
-    yield WHY.terminal(rows)
     if set(missing) >= WITH_COUNTERS:
         yield Text("more reasons need the counters of Nsight Compute: ncu --set full", style="dim")
     elif missing:

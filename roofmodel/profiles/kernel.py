@@ -265,6 +265,7 @@ class Evidence:
     dram_bytes: int | None = None
     clock: float | None = None  # boost clock, hertz
     file: str | None = field(default=None, compare=False)  # the file that records it; other files may record the same
+    amd: bool = field(default=False, compare=False)  # a GPU of AMD, whatever its name
 
 
 @dataclass(frozen=True)

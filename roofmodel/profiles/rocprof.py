@@ -147,7 +147,8 @@ def read_all(files: Iterable[tuple[BinaryIO, str]]) -> Profile:
     kernels = tuple(_kernel(number, launch, origin) for number, launch in enumerate(launches))
     warnings = (*_warnings(kernels, counted), *copies_warning(len(copies)))
     copied = tuple(_kernel(number, copy, origin) for number, copy in enumerate(copies))
-    return Profile("rocprof", tuple(names), kernels, tuple(devices), warnings, copied)
+    evidence = tuple(replace(device, amd=True) for device in devices or [Evidence()])
+    return Profile("rocprof", tuple(names), kernels, evidence, warnings, copied)
 
 
 def _is_merged(table: _DispatchTable, folders: set[str]) -> bool:

@@ -238,6 +238,7 @@ def _evidence(agent: Any) -> Evidence:
         name=agent["product_name"] or agent["name"],
         multiprocessors=units if isinstance(units, int) and units > 0 else None,
         clock=clock * 1e6 if isinstance(clock, int) and clock > 0 else None,
+        amd=True,
     )
 
 

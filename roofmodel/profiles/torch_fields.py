@@ -193,10 +193,11 @@ def _product(name: str | None) -> str | None:
 def attributes(device: Event, amd: bool) -> Evidence:
     """A device's attributes. AMD's major and minor (9.0 for gfx90a) are not a compute capability."""
     major, minor = integer(device.get("computeMajor")), integer(device.get("computeMinor"))
-    amd = amd or integer(device.get("warpSize")) == 64
+    amd = amd or integer(device.get("warpSize")) == 64 or (label(device.get("name")) or "").startswith("AMD")
     return Evidence(
         name=_product(label(device.get("name"))),
         compute_capability=None if amd or not major else f"{major}.{minor or 0}",
         multiprocessors=integer(device.get("numSms")) or None,
         dram_bytes=integer(device.get("totalGlobalMem")) or None,
+        amd=amd,
     )

@@ -280,10 +280,11 @@ def _rank(value: object) -> int | None:
 
 
 def _evidence(listed: object, ran: set[str], is_amd: bool) -> tuple[Evidence, ...]:
-    """Attributes of the devices that ran kernels, or of all devices if no device number matches."""
+    """Attributes of the devices that ran kernels, or of all devices if no device number matches; of AMD's, if none."""
     devices = [device for device in listed if isinstance(device, dict)] if isinstance(listed, list) else []
     used = [device for device in devices if fields.label(device.get("id")) in ran]
-    return tuple(dict.fromkeys(fields.attributes(device, is_amd) for device in used or devices))
+    known = dict.fromkeys(fields.attributes(device, is_amd) for device in used or devices)
+    return tuple(known) or (Evidence(amd=True),) * is_amd
 
 
 def _work_columns(

@@ -86,15 +86,17 @@ def identify(evidence: Iterable[Evidence], hw: Hardware | None, files: Iterable[
             )
     known_devices = _known_gpus()
     for e in unique_evidence:
-        # An RTX 2070 Super has the SMs of a T4; of the generations of the aliases all GPUs are known.
+        # An RTX 2070 Super has the SMs of a T4; of the generations of the aliases most GPUs are known.
         has_unknown_gpus = e.compute_capability not in (None, *GENERATION_ALIAS)
         if e.name is None and (e.multiprocessors is None or (has_unknown_gpus and not e.l2_bytes)):
             continue
         matching = [device for device in known_devices if not contradictions(device, e)]
         if len(matching) == 1:
-            return DeviceIdentification(
-                matching[0], "attributes", tuple(_contradictions_by_file(matching[0], unique_evidence))
-            )
+            (device,) = matching
+            if e.name is None and not e.l2_bytes and not e.dram_bytes:  # a MIG slice may have as many SMs
+                note = f"the file contains only {_capability_and_sms(e)}: {device.id} is assumed"
+                return DeviceIdentification(device, "assumed", (note,))
+            return DeviceIdentification(device, "attributes", tuple(_contradictions_by_file(device, unique_evidence)))
         if board := _other_boost_clock(e):
             return board
     aliases = {GENERATION_ALIAS.get(e.compute_capability or "") for e in unique_evidence} - {None}
@@ -102,9 +104,8 @@ def identify(evidence: Iterable[Evidence], hw: Hardware | None, files: Iterable[
         alias = str(aliases.pop())
         device = Device.load(alias)
         if not any(contradictions(device, e) for e in unique_evidence):
-            capability = next(e.compute_capability for e in unique_evidence if e.compute_capability)
-            sms = next((f" and {e.multiprocessors} SMs" for e in unique_evidence if e.multiprocessors), "")
-            note = f"the file contains only compute capability {capability}{sms}: {device.id} ({alias}) is assumed"
+            known = max(unique_evidence, key=lambda e: (bool(e.compute_capability), bool(e.multiprocessors)))
+            note = f"the file contains only {_capability_and_sms(known)}: {device.id} ({alias}) is assumed"
             return DeviceIdentification(device, "assumed", (note,))
     for e in unique_evidence:
         if file_device := device_of(e):
@@ -117,9 +118,18 @@ def identify(evidence: Iterable[Evidence], hw: Hardware | None, files: Iterable[
                 file_device, "file", (AnswerNote(note, write, " writes them as a device file"),)
             )
     unknown = next((f"no device file describes {e.name!r}" for e in unique_evidence if e.name), "its device is unknown")
+    if slices := [e for e in unique_evidence if not e.name and e.compute_capability and e.multiprocessors]:
+        unknown += f" ({_capability_and_sms(slices[0])}: a MIG slice?)"
     missing = next((_missing(e) for e in unique_evidence if e.name and e.compute_capability in PER_CLOCK), "")
     where = ", ".join([*files][:3])
-    raise UnknownDevice(f"{where}: {unknown}{missing}; give one, as in ", Option("hw", "a100"))
+    jetson = any("Orin" in (e.name or "") for e in unique_evidence)
+    example = "mi300x" if any(e.amd for e in unique_evidence) else "jetson-orin" if jetson else "a100"
+    raise UnknownDevice(f"{where}: {unknown}{missing}; give one, as in ", Option("hw", example))
+
+
+def _capability_and_sms(evidence: Evidence) -> str:
+    sms = f" and {evidence.multiprocessors} SMs" if evidence.multiprocessors else ""
+    return f"compute capability {evidence.compute_capability}{sms}"
 
 
 def _other_boost_clock(evidence: Evidence) -> DeviceIdentification | None:
@@ -128,7 +138,7 @@ def _other_boost_clock(evidence: Evidence) -> DeviceIdentification | None:
         return None
     without_clock = replace(evidence, clock=None)
     boards = [d for d in _known_gpus() if set(d.clocks) == {"boost"} and not contradictions(d, without_clock)]
-    if len(boards) != 1:
+    if len(boards) != 1 or not 0.5 < evidence.clock / boards[0].clocks["boost"] < 1.3:  # not the clock of an idle GPU
         return None
     stated, own = (units.si(clock, "Hz", 4) for clock in (evidence.clock, boards[0].clocks["boost"]))
     note = f"the ceilings of {boards[0].id} are those at the boost clock that the file states, {stated}, not {own}"

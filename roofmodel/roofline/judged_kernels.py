@@ -4,21 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from roofmodel.devices.device import Device
 from roofmodel.profiles.kernel import Kernel, Profile
+from roofmodel.roofline.categories import category
 from roofmodel.roofline.counted_kernels import with_counts
-from roofmodel.roofline.launch_terms import Launch
+from roofmodel.roofline.kernel_names import short_names
+from roofmodel.roofline.launch_terms import LIMIT, Launch
 from roofmodel.roofline.points import GROUPINGS, Reason
 from roofmodel.roofline.reasons import BOUNDS, REASONS, reasons
 
 JUDGED = 2000  # launches: the longest ones of a profile
+SHOWN = 8  # kernels in a list of reasons
+LARGEST = 3  # kernels that such a list names even without a reason
+NAME_WIDTH = 60  # characters
+WITH_COUNTERS = {rule.title for rule in REASONS if any(not need.startswith(LIMIT) for need in rule.needs)}
 
 
 def reasons_by_group(profile: Profile, device: Device | None, by: str = "name") -> dict[str, list[Reason]]:
     """The reasons of the kernels grouped by a key of GROUPINGS, summed over their launches, the longest first."""
     profile = _counted(profile, device)
-    return summed_reasons(profile.longest(JUDGED), device, _idle(profile), GROUPINGS[by])
+    idle = _idle(profile)
+    kernels = profile.longest(len(profile.kernels) if idle else JUDGED)  # all gaps of a timeline count
+    return summed_reasons(kernels, device, idle, GROUPINGS[by])
 
 
 def reasons_by_launch(profile: Profile, device: Device | None) -> Callable[[Kernel], list[Reason]]:
@@ -44,10 +53,51 @@ def _counted(profile: Profile, device: Device | None) -> Profile:
 
 def not_judged(profile: Profile, device: Device | None) -> list[str]:
     """The titles of the reasons whose counters no kernel of a profile has; only NVIDIA GPUs have such counters."""
-    if profile.tool == "rocprof" or (device is not None and device.vendor not in (None, "NVIDIA")):
+    amd = profile.tool == "rocprof" or any(each.amd for each in profile.evidence)
+    if amd or (device is not None and device.vendor not in (None, "NVIDIA")):
         return []
     known = {name for kernel in profile.longest(JUDGED) for name in Launch(kernel, device).counters}
     return [rule.title for rule in REASONS if not known.issuperset(rule.needs)]
+
+
+class Why(NamedTuple):
+    """A kernel of a list of reasons: what it does by itself, without the idle time before it; costliest first."""
+
+    name: str
+    reasons: Sequence[Reason]
+    none: str  # what is said without a reason
+
+    @property
+    def saves(self) -> float | None:
+        """The time that removing the first reason saves, in seconds; None if it is unknown or nothing."""
+        return (self.reasons[0].seconds if self.reasons else 0.0) or None
+
+
+def listed_reasons(judged: Mapping[str, Sequence[Reason]], missing: Sequence[str]) -> list[Why]:
+    """The kernels of a list of reasons, of kernels by falling time; `missing` is that of `not_judged`.
+
+    The LARGEST kernels are listed even without a reason, but for collectives, which wait for other ranks.
+    """
+    counters = (
+        " is visible without counters" if set(missing) >= WITH_COUNTERS else " found in its counters" * bool(missing)
+    )
+    own = {name: [each for each in found if each.reason != "launch_gap"] for name, found in judged.items()}
+    largest = [name for name in [*own][:LARGEST] if category(name) != "communication"]
+    names = [name for name, found in own.items() if found or name in largest][:SHOWN]
+    rows = [
+        Why(short, own[name], f"no reason{counters or ' found'}")
+        for name, short in zip(names, short_names(names, NAME_WIDTH), strict=True)
+    ]
+    return sorted(rows, key=lambda row: -(row.saves or 0.0))
+
+
+def idle_before(judged: Mapping[str, Sequence[Reason]]) -> tuple[float, str, float] | None:
+    """The idle time before all kernels, the kernel with the most of it, and that before this one; None without any."""
+    idle = {name: each.seconds for name, found in judged.items() for each in found if each.reason == "launch_gap"}
+    if not idle:
+        return None
+    most = max(idle, key=lambda name: idle[name])
+    return sum(idle.values()), short_names([most], NAME_WIDTH)[0], idle[most]
 
 
 def _idle(profile: Profile) -> dict[int, float]:

@@ -15,6 +15,7 @@ from roofmodel.errors import OutputError
 from roofmodel.numbers import units
 from roofmodel.report.marks import SeriesStyle
 from roofmodel.report.page import IMAGE_SOURCES, SCRIPT_SOURCES, page_file, render_page
+from roofmodel.roofline.judged_kernels import Why, listed_reasons
 from roofmodel.roofline.kernel_names import names_of_points
 from roofmodel.roofline.panel import (
     TAIL_NOTE,
@@ -25,6 +26,7 @@ from roofmodel.roofline.panel import (
     view,
 )
 from roofmodel.roofline.points import Point
+from roofmodel.roofline.reasons import TITLES
 from roofmodel.version import __version__
 
 SYMBOLS = {
@@ -75,6 +77,7 @@ def html(heading: str, sources: Sequence[str], panels: Sequence[Panel], warnings
         provenance=escape(provenance(panels, sources)),
         toggles="\n".join(_toggles(panels)),
         warnings=_warnings(warnings),
+        why="\n".join(_why(panels)),
         tail=TAIL_NOTE if any(point.unpacked for _, point in everything) else "",
         groups=escape(panels[0].groups),
         styled="device" if len(panels) > 1 else "kind of work",
@@ -280,6 +283,30 @@ def _columns(points: Iterable[Point]) -> list[PointColumn]:
     """The columns for which at least one point has a value."""
     all_points = list(points)
     return [column for column in COLUMNS if any(getattr(p, column.field) not in (None, ()) for p in all_points)]
+
+
+def _why(panels: Sequence[Panel]) -> Iterator[str]:
+    """A table of the longest kernels of each device with their first reasons, as in the terminal."""
+    heads = ("kernel", *["device"] * (len(panels) > 1), "reason", "evidence", "saves")
+    rows = [
+        (row.name, *[panel.device.id] * (len(panels) > 1), *_first_reason(row))
+        for panel in panels
+        for row in listed_reasons({p.name: p.reasons for p in panel.points if not p.predicted}, panel.not_judged)
+    ]
+    if rows:
+        yield '<table id="why">\n<caption>Why (saves: an estimate of the time that removing the reason saves)</caption>'
+        yield f"<thead><tr>{''.join(f'<th scope=col>{head}</th>' for head in heads)}</tr></thead>\n<tbody>"
+        for row in rows:
+            yield f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>"
+        yield "</tbody>\n</table>"
+
+
+def _first_reason(row: Why) -> tuple[str, str, str]:
+    """The title of a kernel's first reason, its evidence, and what its removal saves."""
+    if not row.reasons:
+        return row.none, "", ""
+    first = row.reasons[0]
+    return TITLES[first.reason], first.evidence, units.seconds(row.saves) if row.saves else "–"
 
 
 def _header(columns: Iterable[PointColumn], item: str, several: bool) -> str:

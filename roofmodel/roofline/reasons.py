@@ -26,6 +26,7 @@ from roofmodel.devices.occupancy import WARP
 from roofmodel.numbers import units
 from roofmodel.profiles.kernel import Kernel
 from roofmodel.roofline.categories import category
+from roofmodel.roofline.formats import format_in_name
 from roofmodel.roofline.launch_terms import DRAM_REACHED, IMPOSSIBLE, LIMIT, Launch, Terms
 from roofmodel.roofline.points import Reason, flops_by_pipe
 
@@ -38,6 +39,7 @@ CLOCK_TOLERANCE = 0.05
 SECTOR = 32  # bytes
 MATMULS = ("GEMM", "convolution", "attention")
 NOTHING = "nothing here to win: "
+BUSY_SMS = "SMs busy "  # with unknown work
 
 
 Removed = tuple[Terms, str] | None
@@ -139,9 +141,11 @@ def _limited_by(limiter: str) -> Callable[[Launch, Terms], Removed]:
         """Up to the next limit, waiting falls in proportion to the blocks of an SM.
 
         Kernels of matrix products load the next tiles while they compute, so that few warps suffice: only counters tell
-        whether these wait.
+        whether these wait. Blocks of which each has an SM of its own do not share its resources.
         """
         limits, most = launch.limits, launch.max_blocks
+        if launch.blocks and launch.multiprocessors and launch.blocks <= launch.multiprocessors:
+            return None
         own = min(limits.values(), default=None)
         first = [name for name, blocks in limits.items() if blocks == own]
         if own is None or most is None or own >= most or first[0] != limiter or launch.waves is None:
@@ -189,15 +193,22 @@ def _no_tensor_cores(launch: Launch, terms: Terms) -> Removed:
 def _unaligned(launch: Launch, terms: Terms) -> Removed:
     """With rows of a multiple of 16 bytes: the same FLOPs at the peak of the tensor cores, and the DRAM traffic.
 
-    Not for fp64, whose two elements are 16 bytes.
+    If FLOPs are unknown, the SMs are as busy as they are; without their utilization, the cost is unknown. Not for fp64,
+    whose two elements are 16 bytes.
     """
-    pipes = launch.pipe_seconds.items()
-    tensor = {name: seconds for name, seconds in pipes if name.startswith("tensor_") and name != "tensor_fp64"}
-    match = re.search(r"align[a-c]?([12])(?!\d)", launch.kernel.name)
-    if not tensor or match is None or category(launch.kernel.name) not in MATMULS:
+    name, pipes = launch.kernel.name, launch.pipe_seconds
+    tensor = {pipe: time for pipe, time in pipes.items() if pipe.startswith("tensor_") and pipe != "tensor_fp64"}
+    match = re.search(r"align[a-c]?([12])(?!\d)", name)
+    on_tensor_cores = tensor or (not pipes and "tensorop" in name and format_in_name(name) not in (None, "fp64"))
+    if not on_tensor_cores or match is None or category(name) not in MATMULS:
         return None
     text = f"the kernel's name says loads of {units.count(int(match[1]), 'element')}: rows are no multiple of 16 bytes"
-    return terms.with_busy(sm=max(tensor.values()), l1=0.0, l2=0.0), text
+    if "sm" not in terms.busy and not tensor:
+        return terms, text
+    removed = terms.with_busy(sm=max(tensor.values(), default=terms.busy.get("sm", 0.0)), l1=0.0, l2=0.0)
+    if not {"l1", "l2"} & terms.busy.keys():  # the caches may be what warps wait for
+        removed = removed._replace(waiting=min(removed.waiting, max(removed.busy.values())))
+    return removed, text
 
 
 def _double_precision(launch: Launch, terms: Terms) -> Removed:
@@ -367,7 +378,11 @@ def _bound(unit: str) -> Callable[[Launch, Terms], Removed]:
         nearest = max(others, key=lambda name: others[name], default="")
         then = f"; then {nearest}, {others[nearest] / launch.seconds:.0%}" if nearest else ""
         share = terms.busy[unit] / launch.seconds * (DRAM_REACHED if unit == "dram" else 1)
-        nothing = NOTHING * (terms.busy[unit] >= AT_CEILING * launch.seconds and _shows_waste(launch, unit))
+        at_ceiling = terms.busy[unit] >= AT_CEILING * launch.seconds
+        counted = any(flops is not None for flops in launch.kernel.flops)
+        if unit == "sm" and at_ceiling and launch.has_counters and not counted:
+            return terms, f"{BUSY_SMS}{share:.0%}; whether that is useful work is unknown: collect FLOPs"
+        nothing = NOTHING * (at_ceiling and _shows_waste(launch, unit))
         known = unit == "sm" and launch.device is not None and launch.kernel.flops.fp32 is not None
         few = f", FLOPs at {_flops_share(launch):.0%}" if known and _flops_share(launch) < FEW_FLOPS else ""
         return terms._replace(waiting=0.0), f"{nothing}{_UNITS[unit]} at {share:.0%} of the peak{few}{then}"
@@ -378,6 +393,8 @@ def _bound(unit: str) -> Callable[[Launch, Terms], Removed]:
 def _latency(launch: Launch, terms: Terms) -> Removed:
     """Without waiting: the busy time of the busiest unit."""
     if launch.get("lts__throughput.avg.pct_of_peak_sustained_elapsed") is None or not terms.busy:
+        return None
+    if max(terms.busy.values()) >= BUSY * launch.seconds:  # that unit is the limit
         return None
     stalls = {name: value for name in _STALLS if (value := launch.get(_STALL.format(name))) is not None}
     unit = terms.busiest or ""

@@ -142,13 +142,6 @@ PEERS = Table(
         Column("bytes", "bytes", BYTES, unknown="–", meaning="their bytes; null if not recorded"),
         Column("seconds", "time", SECONDS, meaning="the sum of their durations"),
         Column("bytes_per_second", "rate", BYTES_PER_SECOND, unknown="–", meaning="bytes / seconds"),
-        Column("link", meaning="the fastest link of the device to another one; null if unknown"),
-        Column(
-            "link_share", "of link", COUNT,
-            text=lambda row: None if row.link_share is None else f"{row.link_share:.0%} {row.link}",
-            legend="of link: rate over the rate of the fastest link in one direction",
-            meaning="this rate / the rate of that link in one direction",
-        ),
     ),
 )  # fmt: skip
 COLLECTIVES = Table(

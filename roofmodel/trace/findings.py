@@ -78,7 +78,13 @@ def _rank_findings(
     causes = {cause: intervals.length(times) / 1e9 for cause, times in stretches.items()}
     if (seconds := causes.get("input", 0)) > INPUT * wall:
         yield Finding("input_bound", seconds, _input_text(rank, steps, seconds, wall))
-    exposed = intervals.length(rank.exposed_copies) / 1e9
+    cpu_work, copying = stretches.get("cpu_work", intervals.NONE), rank.exposed_copies
+    migrations, faults = idle.migrations(rank), idle.before_migrations(rank, cpu_work)
+    moving = (intervals.length(migrations) + intervals.length(faults)) / 1e9
+    if moving > MANAGED * wall:
+        yield Finding("managed_memory", moving, _managed_text(rank, moving, wall))
+        cpu_work, copying = intervals.subtract(cpu_work, faults), intervals.subtract(copying, migrations)
+    exposed = intervals.length(copying) / 1e9
     if exposed > COPY * wall:
         yield Finding("copy_bound", exposed, _copy_text(rank, copies, exposed, wall, device))
     exposed = intervals.length(rank.exposed_communication) / 1e9
@@ -98,12 +104,6 @@ def _rank_findings(
             f"the GPU idles {_of_wall(seconds, wall)} after the CPU waited for it (cudaStreamSynchronize, .item(), "
             "copies to the CPU), because no kernels were queued when the CPU continued. Synchronize less often",
         )
-    cpu_work = stretches.get("cpu_work", intervals.NONE)
-    faults = idle.before_migrations(rank, cpu_work)
-    moving = intervals.length(idle.migrations(rank)) + intervals.length(faults)
-    if moving > MANAGED * rank.wall:
-        yield Finding("managed_memory", moving / 1e9, _managed_text(rank, moving / 1e9, wall))
-        cpu_work = intervals.subtract(cpu_work, faults)
     if (seconds := intervals.length(cpu_work) / 1e9) > CPU_WORK * wall:
         yield Finding("cpu_bound", seconds, _cpu_text(rank, cpu_work, wall))
     if (seconds := causes.get("launch", 0)) > LAUNCH * wall:

@@ -1,4 +1,4 @@
-"""Copies between GPUs: by run, source and destination, and against the link."""
+"""Copies between GPUs: by run, source and destination."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from roofmodel.devices.device import Device
 from roofmodel.trace.ranks import Rank, Run, natural
 
 if TYPE_CHECKING:
@@ -23,21 +22,13 @@ class PeerCopies(NamedTuple):
     number: int
     bytes: int | None  # None if the file does not record a size
     seconds: float  # sum of the durations
-    link: str | None  # the fastest link of the device to another one
-    link_bytes_per_second: float | None  # in one direction
 
     @property
     def bytes_per_second(self) -> float | None:
         return self.bytes / self.seconds if self.bytes is not None and self.seconds else None
 
-    @property
-    def link_share(self) -> float | None:
-        """The rate over that of the link in one direction."""
-        rate, link = self.bytes_per_second, self.link_bytes_per_second
-        return rate / link if rate is not None and link else None
 
-
-def peer_copies(ranks: Iterable[Rank], device: Device | None) -> list[PeerCopies]:
+def peer_copies(ranks: Iterable[Rank]) -> list[PeerCopies]:
     """The copies between GPUs, by run, source and destination."""
     groups: dict[tuple[Run | None, str, str], list[pandas.DataFrame]] = {}
     for rank in ranks:
@@ -45,8 +36,6 @@ def peer_copies(ranks: Iterable[Rank], device: Device | None) -> list[PeerCopies
         places = [work[side].astype(object).fillna("") for side in ("source", "destination")]
         for (source, destination), group in work.groupby(places, sort=False):
             groups.setdefault((rank.run, str(source), str(destination)), []).append(group)
-    links = [link for link in (device.bridge, device.inside) if link] if device and groups else []
-    fastest = max(links, key=lambda link: link.bandwidth, default=None)
     runs = [*dict.fromkeys(run for run, _, _ in groups)]
     rows = []
     for run, source, destination in sorted(groups, key=lambda key: (runs.index(key[0]), natural(*key[1:]))):
@@ -60,8 +49,6 @@ def peer_copies(ranks: Iterable[Rank], device: Device | None) -> list[PeerCopies
                 number=len(sizes),
                 bytes=None if np.any(sizes < 0) else int(sizes.sum()),
                 seconds=sum(float((part["end"] - part["start"]).sum()) for part in parts) / 1e9,
-                link=fastest and fastest.name,
-                link_bytes_per_second=fastest and fastest.bandwidth / 2,
             )
         )
     return rows

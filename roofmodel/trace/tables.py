@@ -244,7 +244,7 @@ def _copies(rows: Sequence[tuple[Copies, RankRow]], table: Table) -> Iterator[Re
 
 
 def _peers(trace: RunAnalysis) -> Iterator[RenderableType]:
-    """Bytes and rates between GPUs as matrices, and the rates as shares of the link."""
+    """Bytes and rates between GPUs as matrices."""
     for matrix in matrices(trace.peers):
         for field, unit in (("bytes", "B"), ("bytes_per_second", "B/s")):
             largest = max(getattr(each, field) or 0 for each in trace.peers)
@@ -255,12 +255,6 @@ def _peers(trace: RunAnalysis) -> Iterator[RenderableType]:
             yield Text()
             yield Text(f"{matrix.title}: {prefix}{unit} from each GPU (row) to each other (column)", style="bold")
             yield _matrix_table(matrix, values, units.DECIMAL[prefix]).terminal(matrix.devices)
-        copies = [each for each in matrix.copies.values() if each.link_share is not None]
-        if copies:
-            shares = sorted(each.link_share or 0 for each in copies)
-            text = " to ".join(dict.fromkeys(f"{share:.0%}" for share in (shares[0], shares[-1])))
-            link = f"{copies[0].link}'s {units.si(copies[0].link_bytes_per_second or 0, 'B/s')} in one direction"
-            yield Text(f"the rates are {text} of {link}", style="dim")
 
 
 def _matrix_table(matrix: PeerMatrix, values: Mapping[tuple[str, str], float | None], scale: int) -> Table:

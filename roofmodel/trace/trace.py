@@ -132,7 +132,7 @@ def trace(
         roofline=run_roofline(works, sum(each.rank.kernel_seconds for each in every)),
         reading=input_runs.reading,
         comparison=compared,
-        peers=tuple(peer_copies((each.rank for each in every), device)),
+        peers=tuple(peer_copies(each.rank for each in every)),
     )
 
 

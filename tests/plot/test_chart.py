@@ -54,7 +54,7 @@ def test_predicted_operators_have_a_separate_table_without_percentages() -> None
     Console(file=out, width=100).print(device_table(both, letters_of([both])))
     lines = out.getvalue().splitlines()
     apart = lines.index("predicted operators at their bounds: gpt2, fp16, batch 1")
-    (kernel_line,) = (i for i, line in enumerate(lines) if "gemm" in line)
+    kernel_line = next(i for i, line in enumerate(lines) if "gemm" in line)
     (op_line,) = (i for i, line in enumerate(lines) if line.startswith("A op"))  # at the same place
     assert kernel_line < apart < op_line
     assert "bound" in lines[op_line]

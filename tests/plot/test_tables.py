@@ -77,6 +77,38 @@ def test_the_reasons_are_listed_by_their_cost() -> None:
     assert [line.split()[2] for line in lines if "few thread blocks" in line] == ["short:", "long:"]
 
 
+def timeline(*found: Kernel) -> RenderableType:
+    return kernels_table(MeasuredKernels((DeviceProfile(Profile("nsys", ("f",), found), None),), ()))
+
+
+def test_idle_time_before_kernels_is_one_line_after_their_own_reasons() -> None:
+    """Kernels of 1 ms that start at 0, 3 and 9 ms: 2 + 5 ms idle."""
+    starts = zip("abb", (0.0, 3e-3, 9e-3), strict=True)
+    launches = [Kernel(str(i), "f", name, seconds=1e-3, start=start) for i, (name, start) in enumerate(starts)]
+    why = printed(timeline(*launches)).partition("Why")[2]
+    assert "idle before kernels: 7 ms in all, most before b (7 ms); see `roofmodel.trace`" in why
+    assert "idle for" not in why
+
+
+def test_the_largest_kernels_are_listed_without_a_reason_but_no_collective() -> None:
+    """By time a collective, then a, b and c: of the first three, a and b are listed."""
+    names = ("ncclDevKernel_AllReduce_Sum_f16_RING_LL", "a", "b", "c")
+    launches = [Kernel(str(i), "f", name, seconds=(9 - i) * 1e-3) for i, name in enumerate(names)]
+    why = printed(timeline(*launches)).partition("Why")[2].splitlines()
+    said = [line.strip().partition(": ") for line in why if "no reason" in line]
+    assert said == [(name, ": ", "no reason is visible without counters") for name in "ab"]
+    counted = replace(KERNELS[1], counters={"launch__sm_count": 132.0, "sm__cycles_active.avg": 1e6})
+    assert "copy: no reason found in its counters" in printed(kernels(counted))
+
+
+def test_the_kernel_with_the_most_time_in_all_launches_comes_first() -> None:
+    """Five launches of 2 ms of a, and one of 3 ms of each other kernel: 10 ms are the largest."""
+    launches = [Kernel(str(i), "f", "a", seconds=2e-3) for i in range(5)]
+    launches += [Kernel(name, "f", name, seconds=3e-3) for name in "bcde"]
+    why = printed(timeline(*launches)).partition("Why")[2].splitlines()
+    assert [line.split(":")[0].strip() for line in why if "no reason" in line] == ["a", "b", "c"]
+
+
 def test_a_narrow_terminal_drops_the_least_important_columns_first() -> None:
     # 50 GFLOP in 5 ms: 10 of the 19.5 TFLOP/s that fp32 allows, at 50 FLOP/B of DRAM, half of the time
     table = points_view(Panel(A100, "given", POINTS))

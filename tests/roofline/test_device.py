@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from itertools import permutations
+from pathlib import Path
 
 import pytest
 
-from roofmodel.devices.ceilings import with_ceilings
+from roofmodel.devices import library
+from roofmodel.devices.ceilings import with_boost_clock, with_ceilings
 from roofmodel.devices.device import Device
 from roofmodel.errors import ProfileError
 from roofmodel.profiles.kernel import Evidence
@@ -74,7 +76,6 @@ A100_40 = Evidence(
         (Evidence("Orin", "8.7", 16, 4_194_304, 83.2e9, 65_893_089_280, 1.3e9), "jetson-orin"),
         (Evidence("NVIDIA Thor", "11.0", 20, 33_554_432, None, 131_881_680_896, 1.049e9), "jetson-thor"),
         # no name; the attributes match exactly one device
-        (Evidence(None, "9.0", 114), "h100-pcie"),
         (Evidence(None, "9.0", 132, dram_bytes=150122070016), "h200"),
     ],
 )
@@ -94,6 +95,15 @@ def test_the_memory_clock_of_a_jetson_gives_no_ceiling():
     orin = Evidence("Orin", "8.7", 8, 2 << 20, 29.376e9, 7_990_091_776, 1.02e9)
     with pytest.raises(UnknownDevice, match="describes 'Orin', and the file does not state its DRAM bandwidth"):
         identify([orin], None, ["a.sqlite"])
+
+
+@pytest.mark.parametrize(
+    ("evidence", "example"),
+    [(Evidence(amd=True), "mi300x"), (Evidence("Orin", "8.7", 8), "jetson-orin"), (Evidence(), "a100")],
+)
+def test_the_example_of_an_unknown_device_is_one_of_its_vendor(evidence: Evidence, example: str) -> None:
+    with pytest.raises(UnknownDevice, match=f'as in hw="{example}"'):
+        identify([evidence], None, ["a.csv"])
 
 
 def test_the_usual_device_of_a_generation_is_not_assumed_against_the_number_of_sms():
@@ -134,6 +144,32 @@ def test_another_boost_clock_scales_the_ceilings_of_the_named_device(
     assert f"the ceilings of {device} are those at the boost clock" in str(found.warnings[0])
 
 
+def test_the_file_of_a_device_at_another_clock_describes_the_scaled_device(tmp_path: Path) -> None:
+    """As `roof hw show --from` writes it: 2.01 GHz in place of 2.37."""
+    scaled = with_boost_clock(Device.load("rtx4060-laptop"), 2.01e9)
+    (tmp_path / "mine.yaml").write_text(library.text_at_clock("rtx4060-laptop", 2.01e9))
+    mine = Device.load(tmp_path / "mine.yaml")
+    assert mine.clocks == scaled.clocks
+    for name, pipe in scaled.pipes.items():
+        assert mine.pipes[name].peak == pytest.approx(pipe.peak, rel=1e-4)
+    assert mine.links == scaled.links
+    assert library.text_at_clock("rtx4090", 2.52e9) == library.text("rtx4090")
+
+
+def test_the_clock_of_an_idle_gpu_is_no_boost_clock() -> None:
+    idle = Evidence("NVIDIA GeForce RTX 4090", "8.9", 128, 75_497_472, 1008.096e9, clock=240e6)
+    assert identify([idle], None, ["x.sqlite"]).source == "file"
+
+
+def test_the_number_of_sms_without_a_name_assumes_a_device() -> None:
+    """A slice of an A100 has the 56 SMs of an A30, too; with 42 SMs it is no known device."""
+    found = identify([Evidence(None, "8.0", 56)], None, ["x.csv"])
+    assert (found.device.id, found.source) == ("a30", "assumed")
+    assert str(found.warnings[0]) == "the file contains only compute capability 8.0 and 56 SMs: a30 is assumed"
+    with pytest.raises(UnknownDevice, match=r"compute capability 8\.0 and 42 SMs: a MIG slice\?"):
+        identify([Evidence(None, "8.0", 42)], None, ["x.csv"])
+
+
 def test_a_device_with_two_clocks_is_not_scaled_to_a_third() -> None:
     """The boost clock of an H100's tensor cores does not follow from that of its other units."""
     seen = Evidence("NVIDIA H100 80GB HBM3", "9.0", 132, 52_428_800, 3352e9, 85_029_158_912, 1.7e9)
@@ -165,7 +201,7 @@ def test_an_unknown_device_is_refused_with_an_option_to_add(evidence: Evidence) 
     with pytest.raises(ProfileError) as caught:
         identify([evidence], None, ["x.csv"])
     assert str(caught.value).startswith("x.csv: ")
-    assert 'hw="a100"' in str(caught.value)
+    assert ', as in hw="' in str(caught.value)
     assert "v100-sxm2-16gb" in str(caught.value)
     assert evidence.name is None or evidence.name in str(caught.value)
 

@@ -238,6 +238,21 @@ def test_a_page_names_the_file_and_the_device_but_no_folder(made: tuple[Path, di
         assert warning.removeprefix("warning: ").partition("<")[0][:40] in text
 
 
+def test_the_reasons_are_a_table_above_that_of_the_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The GEMM takes 100 us; the peak in tf32 is 156 TFLOP/s, in fp32 19.5: an eighth of the time."""
+    (tmp_path / "ncu.csv").write_text(profile(), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert run("plot", "ncu.csv", "--hw", "a100", "-o", "x.html", monkeypatch=monkeypatch) == 0
+    text = (tmp_path / "x.html").read_text(encoding="utf-8")
+    table, rest = text.partition('<table id="why">')[2].split("</table>", 1)
+    assert '<table id="points">' in rest
+    rows = [re.findall("<td>(.*?)</td>", row) for row in table.splitlines() if row.startswith("<tr>")]
+    first, *_, last = rows
+    assert (first[0], first[1], first[3]) == ("alert gemm", "no tensor cores", "87.5 µs")
+    assert first[2].startswith("800 MFLOP on the CUDA cores in fp32")
+    assert last == ["beats_the_memory", "no reason is visible without counters", "", ""]
+
+
 def test_several_devices_are_distinguished_in_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "ncu.csv").write_text(profile(), encoding="utf-8")
     (tmp_path / "other.csv").write_text(profile(), encoding="utf-8")

@@ -8,7 +8,7 @@ import pytest
 
 from roofmodel import read_profile
 from roofmodel.devices.device import Device
-from roofmodel.profiles.kernel import Call, Flops, Kernel, Profile, RecordedInputs, Traffic
+from roofmodel.profiles.kernel import Call, Evidence, Flops, Kernel, Profile, RecordedInputs, Traffic
 from roofmodel.roofline.judged_kernels import not_judged, reasons_by_group, reasons_by_launch
 from roofmodel.roofline.points import Reason
 from roofmodel.roofline.reasons import AT_CEILING, NOTHING, REASONS, reasons
@@ -64,6 +64,15 @@ def test_busy_pipes_with_few_flops_are_not_at_their_ceiling(flops: float, eviden
     counters = {f"sm__throughput{ELAPSED}": 0.9, "smsp__thread_inst_executed_per_inst_executed.ratio": 32}
     launch = first(kernel(counters=counters, flops=Flops(fp32=flops)))
     assert (launch.reason, launch.evidence) == ("compute_bound", evidence)
+
+
+def test_busy_pipes_without_known_flops_may_do_useful_work_or_not():
+    """Neither a saving, nor nothing to win; a kernel without FLOPs, which were counted, is another case."""
+    unknown = reasons(kernel(counters={f"sm__throughput{ELAPSED}": 0.97}), H100)
+    evidence = "SMs busy 97%; whether that is useful work is unknown: collect FLOPs"
+    assert unknown == [Reason("compute_bound", 0.0, evidence)]
+    integers = first(kernel(counters={f"sm__throughput{ELAPSED}": 0.97}, flops=Flops(fp32=0)))
+    assert (integers.reason, integers.seconds) == ("compute_bound", pytest.approx(0.03e-3))
 
 
 def test_a_gemm_at_the_limit_of_a_cache_has_something_to_win():
@@ -128,6 +137,14 @@ def test_only_the_lowest_limit_is_a_reason_and_costs_up_to_the_next_one():
     found = reasons(kernel(occupancy=0.25, blocks=132 * 2 * 10, counters=counters), H100)
     assert [reason.reason for reason in found][:2] == ["shared_memory", "latency"]
     assert found[0].seconds == pytest.approx(0.5e-3)  # 2 -> 4 blocks
+
+
+@pytest.mark.parametrize(("blocks", "limited"), [(64, False), (132, False), (133, True)])
+def test_blocks_with_an_sm_each_are_not_limited_by_its_shared_memory(blocks: int, limited: bool):
+    """One block fits into each of the 132 SMs: a second one would change nothing for 132 blocks or fewer."""
+    counters = {f"{LIMIT}shared_mem": 1, "sm__maximum_warps_per_active_cycle_pct": 0.125}
+    found = reasons(kernel(occupancy=0.125, blocks=blocks, counters=counters), H100)
+    assert ("shared_memory" in {each.reason for each in found}) == limited
 
 
 def recorded(name: str = "work", blocks: int = 132 * 2 * 10, **more: object) -> Kernel:
@@ -263,6 +280,28 @@ def test_two_elements_of_fp64_are_aligned():
     assert "unaligned" in {each.reason for each in half}
 
 
+ALIGN1 = "cutlass_75_tensorop_f16_s1688gemm_f16_256x128_tn_align1"
+
+
+def test_an_unaligned_gemm_of_a_trace_could_take_the_time_of_its_flops_on_tensor_cores():
+    """98.9 of the 989 TFLOP/s of an H100: a tenth of 1 ms."""
+    launch = Kernel("0", "t.json", ALIGN1, seconds=1e-3, flops=Flops(tensor_fp16=989.4e12 * 0.1e-3))
+    (unaligned,) = reasons(launch, H100)
+    assert (unaligned.reason, unaligned.seconds) == ("unaligned", pytest.approx(0.9e-3, rel=1e-3))
+    assert reasons(replace(launch, name=ALIGN1.replace("align1", "align8")), H100) == []
+
+
+def test_without_flops_an_aligned_gemm_takes_the_time_in_which_the_sms_are_busy():
+    """L1 is busy 0.9 ms and the SMs 0.3 ms: a third of the time. The fp32 kernels of cutlass always have align1."""
+    counters = {f"l1tex__throughput{ELAPSED}": 0.9, f"sm__throughput{ELAPSED}": 0.3}
+    unaligned = first(kernel(ALIGN1, counters=counters))
+    assert (unaligned.reason, unaligned.seconds) == ("unaligned", pytest.approx(2e-3 / 3))
+    simt = reasons(kernel("cutlass_80_simt_sgemm_128x128_8x4_nn_align1", counters=counters), H100)
+    assert "unaligned" not in {each.reason for each in simt}
+    (unknown,) = reasons(Kernel("0", "t.sqlite", ALIGN1, seconds=1e-3), H100)
+    assert (unknown.reason, unknown.seconds) == ("unaligned", 0)
+
+
 def test_diverging_threads_cost_their_share_of_the_instructions():
     ratio = {"smsp__thread_inst_executed_per_inst_executed.ratio": 8, f"sm__throughput{ELAPSED}": 1.0}
     diverging = first(kernel(counters=ratio))
@@ -320,10 +359,13 @@ def test_what_the_counters_cannot_tell_is_listed():
     assert "a partial last wave" not in titles
 
 
-@pytest.mark.parametrize(("tool", "device"), [("rocprof", None), ("torch", "mi300x")])
-def test_counters_of_nvidia_are_not_missed_on_an_amd_gpu(tool: str, device: str | None):
+@pytest.mark.parametrize(
+    ("tool", "evidence", "device"),
+    [("rocprof", (), None), ("torch", (), "mi300x"), ("torch", (Evidence("AMD Instinct MI250", amd=True),), None)],
+)
+def test_counters_of_nvidia_are_not_missed_on_an_amd_gpu(tool: str, evidence: tuple[Evidence, ...], device: str | None):
     launches = (Kernel("0", "a.csv", "k", seconds=1e-3),)
-    assert not_judged(Profile(tool, ("a.csv",), launches), device and Device.load(device)) == []
+    assert not_judged(Profile(tool, ("a.csv",), launches, evidence), device and Device.load(device)) == []
 
 
 def test_every_reason_is_declared_once():

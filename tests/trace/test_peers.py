@@ -153,16 +153,6 @@ def test_the_matrix_sums_to_the_copies_of_the_kind_ptop(
     assert seconds == pytest.approx(sum(length for *_, length in copies) / 1e6)
 
 
-def test_a_rate_is_a_share_of_the_fastest_link_in_one_direction(tmp_path: Path) -> None:
-    """225 MB in 1 ms are 225 GB/s: half of the 450 GB/s that NVLink of an H100 SXM sends, of 900 both ways."""
-    path = written(tmp_path, peer(0, 1, 100, 1100, 225_000_000))
-    (row,) = records(path, hw="h100-sxm")
-    assert (row["bytes_per_second"], row["link"], row["link_share"]) == pytest.approx((225e9, "nvlink", 0.5))
-    assert "the rates are 50% of nvlink's 450 GB/s in one direction" in printed(roofmodel.trace(path, hw="h100-sxm"))
-    (row,) = records(path)
-    assert (row["link"], row["link_share"]) == (None, None)
-
-
 def test_each_run_has_its_matrix(tmp_path: Path) -> None:
     old = written(tmp_path, peer(0, 1, 100, 1100, 1000), name="old.json")
     new = written(tmp_path, peer(0, 1, 100, 1100, 1000), peer(1, 0, 100, 600, 500), name="new.json")
