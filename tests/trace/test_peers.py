@@ -195,7 +195,7 @@ def test_the_picture_and_the_page_have_the_matrix_only_with_copies_between_gpus(
 
 
 def test_the_slower_of_two_copies_of_equal_size_has_the_paler_cell() -> None:
-    slow, fast = (PeerCopies(None, "0", "1", 1, 10**9, seconds, None, None) for seconds in (4, 1))
+    slow, fast = (PeerCopies(None, "0", "1", 1, 10**9, seconds) for seconds in (4, 1))
     axes = Figure().add_subplot()
     picture._draw_matrix(axes, PeerMatrix(None, ["0", "1"], {("0", "1"): slow, ("1", "0"): fast}), 1e9)
     (image,) = axes.images
