@@ -27,6 +27,7 @@ HEIGHT = 1.5  # of the figure, relative to other pictures
 MAX_GRAY = 64  # ranks that are drawn in gray
 LATE_GRAY = 12  # the latest ones among them; the others are a sample
 MAX_MAP_ROWS = 160  # of the heat map: a row is at least two pixels high
+NUMBERED = (16, 8)  # at most so many rows and steps have their values in the cells
 MAX_LABELS = 5  # ranks that are named next to the heat map
 LABEL_HEIGHT = 0.05  # of such a name, relative to the heat map
 NAMED = 0.5  # share of the largest mean deviation from which a rank is named
@@ -207,14 +208,23 @@ def _heat_map(figure: Figure, axes: Axes, jitter: Jitter) -> None:
         title, values, center = "deviation by rank and step", jitter.lateness.T, 0.0
     ranks = len(values)
     size = _ranks_per_row(ranks)
-    axes.set_title(title + (f", largest of {size} ranks" if size > 1 else ""), fontsize=10, loc="left")
+    title += f", largest of {size} ranks" * (size > 1) + " (gray: no value)" * bool(np.isnan(values).any())
+    axes.set_title(title, fontsize=10, loc="left")
     limit = float(np.nanmax(np.abs(values - center))) or 1e-9
     shown = largest_deviations(values, center, size)
+    axes.set_facecolor("0.8")  # of ranks without a value: white is the center of the map
     image = axes.imshow(
-        shown, aspect="auto", cmap="YlOrRd", vmin=center - limit, vmax=center + limit, interpolation="nearest",
+        shown, aspect="auto", cmap="RdBu_r", vmin=center - limit, vmax=center + limit, interpolation="nearest",
         rasterized=True, extent=(-0.5, values.shape[1] - 0.5, len(shown) * size - 0.5, -0.5),
     )  # fmt: skip
     axes.set_ylim(ranks - 0.5, -0.5)
+    if len(shown) <= NUMBERED[0] and shown.shape[1] <= NUMBERED[1]:  # in gray, both ends of the map are dark
+        for (row, step), value in np.ndenumerate(shown):
+            dark = abs(value - center) > 0.6 * limit
+            axes.text(
+                step, row, "" if np.isnan(value) else _written(value, center), ha="center", va="center", fontsize=6,
+                color="white" if dark else "0.1",
+            )  # fmt: skip
     numbers = [rank.rank.number for rank in jitter.ranks]
     _ticks(axes, [step.step for step in jitter.steps], numbers)
     if ranks > MAX_TICKS:
@@ -226,8 +236,16 @@ def _heat_map(figure: Figure, axes: Axes, jitter: Jitter) -> None:
             )  # fmt: skip
     left, bottom, width, height = axes.get_position().bounds
     bar = figure.colorbar(image, cax=figure.add_axes((left + width + 0.045, bottom, 0.012, height)))
-    bar.ax.yaxis.set_major_formatter(lambda value, _: f"{value:.2f}" if center else signed(value))
+    low, high = min(center, float(np.nanmin(shown))), max(center, float(np.nanmax(shown)))
+    if low < high:
+        bar.ax.set_ylim(low, high)
+    bar.ax.yaxis.set_major_formatter(lambda value, _: _written(value, center))
     bar.ax.tick_params(labelsize=7)
+
+
+def _written(value: float, center: float) -> str:
+    """A slowdown (the center is 1) or a deviation."""
+    return f"{value:.2f}" if center else signed(value)
 
 
 def _ranks_per_row(ranks: int) -> int:

@@ -94,6 +94,14 @@ class OneOperation(NamedTuple):
         return [step for step in derivation.steps(self.run.formula) if step.name not in inputs and _is_number(step)]
 
     @property
+    def inputs(self) -> list[derivation.NamedNumber]:
+        """What the formula uses: sizes, the device's figures (`chip.`) and fitted parameters (`timing.`)."""
+        if self.run.formula is None:
+            return []
+        used = {step.name for step in derivation.steps(self.run.formula)}
+        return [each for each in derivation.inputs(self.run.formula) if each.name in used]
+
+    @property
     def terms(self) -> dict[str, float]:
         """The value of each step by its name."""
         return {step.name: float(step.value) for step in self.steps}
@@ -112,13 +120,18 @@ class OneOperation(NamedTuple):
                 f"{self.engine.name}'s kernel in {self.dtype} has no measurements on {self.device.id}; the parameters "
                 f"are those of {formula.implementation!r} in {formula.format_key} on {formula.fitted_on}"
             )
-        l2 = self.device.levels["l2"].capacity if "l2" in self.device.levels else None
-        if l2 and self.operator.cost.bytes <= l2 and self.placed.bound != "communication":
+        if self.fits_l2 and self.placed.bound != "communication":
             yield (
                 f"the {units.si(self.operator.cost.bytes, 'B')} fit in the L2 cache: a benchmark that repeats the call "
                 "on the same data can be faster than bound and expected time"
             )
         yield from alignment_notes(Timing(self.device, self.engine), [self.operator])
+
+    @property
+    def fits_l2(self) -> bool:
+        """Whether its data fit in the L2 cache, so that a repeated call may read them from there."""
+        l2 = self.device.levels["l2"].capacity if "l2" in self.device.levels else None
+        return bool(l2 and self.operator.cost.bytes <= l2)
 
     @property
     def ridge(self) -> float:

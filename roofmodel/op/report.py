@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from roofmodel.errors import Text
+from roofmodel.errors import Option, Text
 from roofmodel.numbers import units
 from roofmodel.numbers.derivation import DerivationStep
 from roofmodel.options import arguments
@@ -111,6 +111,8 @@ class OpReport(TextResult, FileResult):
             terms.add_row(step.name, _value(step), step.formula)
         if operation.run.expected and float(operation.run.expected.value) != operation.terms.get("seconds"):
             terms.add_row("expected", units.seconds(float(operation.run.expected.value)), "max(seconds, bound)")
+        for name, value, meaning in operation.inputs:
+            terms.add_row(name, f"{value:.6g}", RichText(meaning, style="dim"))
         return Group(head, *lines, RichText(), terms)
 
     def _lines(self) -> Iterator[tuple[str, str]]:
@@ -131,7 +133,7 @@ class OpReport(TextResult, FileResult):
         else:
             yield "expected", "no expected time: no parameters are fitted for this kind on this device"
         if operation.measured is not None:
-            yield "measured", _measured(operation.measured, bound, run.expected)
+            yield "measured", _measured(operation, operation.measured, run.expected)
         if cost.matmul_flops and operation.placed.bound != "communication":
             yield "compute-bound", self._compute_bound()
 
@@ -151,10 +153,18 @@ class OpReport(TextResult, FileResult):
 _CEILINGS = {"compute": "compute", "memory": "DRAM bandwidth", "communication": "the link's bandwidth"}
 
 
-def _measured(seconds: float, bound: float, expected: Any) -> str:
+def _measured(operation: OneOperation, seconds: float, expected: Any) -> str:
+    placed = operation.placed
+    bound = float(placed.bound_seconds)
+    without_dram = float(max(placed.compute_seconds, placed.link_seconds))
+    if seconds < (without_dram if operation.fits_l2 else bound):
+        return (
+            f"{units.seconds(seconds)}, below the bound of {units.seconds(bound)}: faster than physically possible; "
+            f"check the sizes, {Option('dtype')} and {Option('hw')}"
+        )
     text = f"{units.seconds(seconds)}, {bound / seconds:.0%} of the ceiling"
     if bound > seconds:
-        text += ": faster than the bound, so its data come from a cache, or it does less work or in another format"
+        text += ": its data come from the L2 cache"
     if expected is None:
         return text
     low, high = float(expected.low), float(expected.high)

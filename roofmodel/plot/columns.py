@@ -13,7 +13,7 @@ from roofmodel.roofline.judged_kernels import reasons_by_launch
 from roofmodel.roofline.kernel_names import KERNEL_NAME, short_names
 from roofmodel.roofline.points import KernelGroup, Point, Reason, flops_by_pipe, incomplete
 
-MAX_NAME = 40  # characters of a name in the table of changes
+MAX_NAME = 34  # characters of a name in the table of changes: with its colon, one line of a terminal of 80 columns
 LOWER_BOUND = "≥ lower bound: FLOPs of some pipes were not counted"
 
 

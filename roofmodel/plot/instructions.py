@@ -32,18 +32,25 @@ INSTRUCTIONS = Table(
         Column("name", "kernel", KERNEL_NAME, meaning="a group of kernels"),
         Column(
             "level", "level",
+            legend="global: only the instructions that access global memory, at L1",
             meaning="`dram`, `l2`, `l1`, or `global`: only the instructions that access global memory, at L1",
         ),
         Column("transactions", meaning="transactions of 32 bytes at this level"),
-        Column("intensity", "inst/txn", COUNT, text=lambda row: units.significant(row.intensity),
-               meaning="warp instructions / transactions"),
+        Column(
+            "intensity", "inst/txn", COUNT, text=lambda row: units.significant(row.intensity),
+            legend="inst/txn: warp instructions per transaction of 32 bytes",
+            meaning="warp instructions / transactions",
+        ),
         Column("instructions_per_second", "inst/s", COUNT, text=lambda row: units.si(row.instructions_per_second),
                meaning="warp instructions / time"),
         Column("attainable", meaning="what the ceilings allow at this intensity"),
         Column("fraction", "achieved", PERCENT, unknown="–", meaning="achieved / attainable"),
         Column("bound", "bound by", meaning="`issue` or `memory`; null without the bandwidth of the level"),
         Column("limiting", meaning="whether this memory level is busy the longest of DRAM, L2 and L1"),
-        Column(None, "", text=lambda row: "busiest" * row.limiting),
+        Column(
+            None, "busiest", text=lambda row: "yes" * row.limiting,
+            legend="busiest: the level of DRAM, L2 and L1 that is busy the longest",
+        ),
         Column("seconds", "time", SECONDS, meaning="the time of the group"),
     ),
 )  # fmt: skip

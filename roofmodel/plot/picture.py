@@ -50,7 +50,7 @@ def draw(
     drawn = [[p for p in panel.drawn if p.level == "dram" or not several] for panel in panels]
     shown = view(panels)
     points = [p for panel_points in drawn for p in panel_points]
-    foot = _foot(points, several, shown)
+    foot = [*_undrawn(panels), *_foot(points, several, shown)]
     with canvas.picture(path, form, heading, subtitle, " ".join(foot)) as (figure, axes):
         canvas.frame(axes, *shown)
         listed = _listed(panels)
@@ -120,6 +120,14 @@ def _meanings(points: Sequence[Point], letters: Mapping[str, str], several: bool
 
 
 MAX_FINDING = 150  # characters of the explanation of points above their ceiling
+
+
+def _undrawn(panels: Sequence[Panel]) -> Iterator[str]:
+    """The share of the time without a mark, if it is large."""
+    for panel in panels:
+        if (share := panel.drawn_share) is not None:
+            device = f" on {panel.device.id}" * (len(panels) > 1)
+            yield f"Not drawn: {1 - share:.0%} of the time{device} (no counted FLOPs or bytes)."
 
 
 def _foot(points: Sequence[Point], several: bool, shown: Window) -> Iterator[str]:

@@ -160,6 +160,17 @@ class PlotReport(TextResult, PictureResult):
         refuse_instructions(self.placed)
         return point_file_table(self.placed.rooflines).frame(point_rows(self.placed.rooflines))
 
+    def rows_to_check(self) -> Sequence[Mapping[str, Any]]:
+        """The rows of the data frame; at a memory level without a ceiling, nothing is attainable or achieved."""
+        return [
+            {
+                column: value
+                for column, value in row.items()
+                if row["fraction"] is not None or column not in ("fraction", "attainable", "bound")
+            }
+            for row in super().rows_to_check()
+        ]
+
     @classmethod
     def suffixes(cls) -> Sequence[str]:
         from roofmodel.plot.data import SUFFIXES

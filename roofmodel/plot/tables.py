@@ -83,6 +83,8 @@ def device_table(panel: Panel, letters: Mapping[str, str]) -> Group:
     source = "" if panel.identified == "given" else f", {DEVICE_SOURCES[panel.identified]}"
     head = f"{panel.device.name} ({panel.device.id}{source}){panel.conditions}{f', {COUNTED}' * panel.counted}"
     blocks: list[RenderableType] = [Text(head, style="bold")]
+    if (share := panel.drawn_share) is not None:
+        blocks += [Text(f"{share:.0%} of the kernel time is drawn; the other kernels have no counted FLOPs or bytes")]
     if measured or not predicted:
         blocks += _points(panel, measured, letters, panel.item, "share")
         blocks += [Text(panel.groups, style="dim")] if panel.groups else []

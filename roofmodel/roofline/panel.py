@@ -47,6 +47,7 @@ DEVICE_SOURCES = {
 }  # fmt: skip
 TAIL_NOTE = "Tail: down to the position if each fp16 instruction processes one value, not two."
 MIN_SHARE = 0.01  # of the time; points below it do not extend the axes
+MIN_UNDRAWN = 0.1  # of the time; a smaller share without a place in the picture is not mentioned
 
 
 class Panel(NamedTuple):
@@ -81,6 +82,18 @@ class Panel(NamedTuple):
     def drawn(self) -> list[Point]:
         """The points with a position on logarithmic axes; points without FLOPs are in tables only."""
         return [point for point in self.points if point.drawable]
+
+    @property
+    def drawn_share(self) -> float | None:
+        """The share of the kernels' time that is drawn; None if most is, the times are unknown or nothing is measured.
+
+        Kernels without FLOPs or bytes are not drawn.
+        """
+        shares = {point.name: point.share for point in self.points if not point.predicted}
+        if not shares or None in shares.values():
+            return None
+        share = sum(shares[name] or 0 for name in {point.name for point in self.drawn if not point.predicted})
+        return share if share < 1 - MIN_UNDRAWN else None
 
     @property
     def pipes(self) -> Sequence[Pipe]:

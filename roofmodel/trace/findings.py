@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -195,7 +196,8 @@ def _input_text(rank: Rank, steps: Steps, seconds: float, wall: float) -> str:
         if 0 < fetch < step:
             text += f". The data loader takes {units.seconds(fetch)} of each step of {units.seconds(step)}. "
             if idle.loader_has_workers(rank):  # they load while the step runs: the time of a batch is not in the file
-                text += f"{step / (step - fetch):.2g} times as many worker processes would hide it"
+                more = step / (step - fetch)
+                text += f"{more:.2g} times as many worker processes would hide it ({math.ceil(more)} if it has one now)"
             else:
                 workers = workers_to_hide(fetch, step - fetch)
                 text += (

@@ -78,7 +78,7 @@ def draw(trace: RunAnalysis, path: Path, form: str) -> None:
         for place, matrix in enumerate(peers):
             width = 0.67 / len(peers)
             where = (0.3 + place * width, above_lines, width - 0.07 * (len(peers) > 1), matrix_height / taller)
-            _draw_matrix(figure.add_axes(where), matrix, max(each.bytes or 0 for each in trace.peers))
+            _draw_matrix(figure.add_axes(where), matrix, max(each.bytes_per_second or 0 for each in trace.peers))
         lower = above_lines + (taller - 1) / taller
         key_lines = _draw_parts(axes, bars)
         bottom, top = lower + groups_height + gap, 1 - 0.085 / taller - line_height * key_lines
@@ -170,17 +170,17 @@ def _draw_groups_of_runs(axes: Axes, trace: RunAnalysis) -> None:
     _style(axes)
 
 
-def _draw_matrix(axes: Axes, matrix: PeerMatrix, most_bytes: int) -> None:
-    """Bytes (the shade) and rates from each GPU (row) to each other one (column)."""
+def _draw_matrix(axes: Axes, matrix: PeerMatrix, highest_rate: float) -> None:
+    """Bytes and rates (the shade, up to the highest B/s of all runs) from each GPU (row) to each other one (column)."""
     import numpy as np
 
     places = {device: place for place, device in enumerate(matrix.devices)}
     count = len(places)
-    sizes = np.full((count, count), np.nan)
+    rates = np.full((count, count), np.nan)
     box = axes.get_window_extent()
     width, height = (72 / axes.figure.dpi * length / count for length in (box.width, box.height))  # of a cell, points
     for (source, destination), copies in matrix.copies.items():
-        sizes[places[source], places[destination]] = copies.bytes or 0
+        rates[places[source], places[destination]] = copies.bytes_per_second or np.nan
         values = ((copies.bytes, "B"), (copies.bytes_per_second, "B/s"))
         axes.text(
             places[destination], places[source],
@@ -188,8 +188,8 @@ def _draw_matrix(axes: Axes, matrix: PeerMatrix, most_bytes: int) -> None:
             ha="center", va="center", fontsize=min(8.0, height / 2.8, width / 5.5), color="0.05",
         )  # fmt: skip
     # the darkest shade is light enough for dark text
-    axes.imshow(sizes, cmap="Blues", vmin=0, vmax=1.8 * most_bytes or 1, aspect="auto")
-    axes.set_title(matrix.title, fontsize=10, loc="left", pad=6)
+    axes.imshow(rates, cmap="Blues", vmin=0, vmax=1.8 * highest_rate or 1, aspect="auto")
+    axes.set_title(matrix.title + " (the darker, the faster)" * bool(highest_rate), fontsize=10, loc="left", pad=6)
     axes.set_xticks(range(count), [cut(f"to {device}", NAME_LENGTH // 2) for device in matrix.devices])
     axes.set_yticks(range(count), [cut(f"from {device}", NAME_LENGTH // 2) for device in matrix.devices])
     axes.set_xticks([place + 0.5 for place in range(count - 1)], minor=True)

@@ -14,6 +14,7 @@ from roofmodel.devices.device import Device, Hardware
 from roofmodel.errors import Option, Text, WorkloadError
 from roofmodel.files.file_names import display_names, rename_files
 from roofmodel.numbers import units
+from roofmodel.profiles.reading import expanded_files
 from roofmodel.profiles.timelines.timeline import UNKNOWN, Timeline
 from roofmodel.roofline.device import DeviceIdentification, UnknownDevice, identify
 from roofmodel.trace import idle, intervals, steps
@@ -111,6 +112,7 @@ def trace(
     warnings = [
         *(text for timeline in timelines for text in timeline.warnings),
         *device_warnings,
+        *(_repeated(files) if before or len(input_runs.runs) == 1 else ()),  # two equal arguments are two runs
         *(text for run in input_runs.runs for text in _different_devices(run)),
         *(text for report in every for text in _rank_warnings(report)),
         *_shared_gpus(every),
@@ -132,6 +134,14 @@ def trace(
         comparison=compared,
         peers=tuple(peer_copies(each.rank for each in every)),
     )
+
+
+def _repeated(files: Sequence[str]) -> Iterator[str]:
+    """A warning for each file that is given more than once."""
+    given = Counter(path for argument in files for path in expanded_files(argument))
+    for path, number in given.items():
+        if number > 1:
+            yield f"{path} is given {number} times and counted once: a run has each rank once"
 
 
 def _identified(timelines: Sequence[Timeline], hw: Hardware | None) -> tuple[DeviceIdentification | None, list[Text]]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 import roofmodel
 from benchmarks.many_ranks import COLUMNS, Plant, Run, rows
@@ -155,6 +156,18 @@ def test_the_heat_map_of_many_ranks_shows_a_single_late_rank_and_a_single_early_
     slowdowns = picture.largest_deviations(deviations[:9] + 1, 1.0, 4)
     assert (slowdowns == 1).all()
     assert np.isnan(picture.largest_deviations(deviations[690:710], 0.0, 5)[2:3]).all()
+
+
+def test_the_heat_map_is_white_at_no_deviation_and_has_the_values_of_few_ranks(report: roofmodel.JitterReport) -> None:
+    figure = Figure()
+    axes = figure.add_subplot()
+    picture._heat_map(figure, axes, report.analyzed)
+    (image,) = axes.images
+    early, none, late = image.to_rgba(np.array([[-1e-4, 0, 1e-4]]))[0]
+    assert min(none) > 0.95  # red, green, blue and alpha
+    assert late[0] > late[2]
+    assert early[0] < early[2]
+    assert axes.texts[8].get_text() == "+136 µs"  # rank 2 in the first of 4 steps
 
 
 def test_the_late_ranks_next_to_the_heat_map_are_few_and_do_not_cover_each_other() -> None:

@@ -202,3 +202,13 @@ def test_a_kernel_of_another_category_is_no_rename(tmp_path: Path) -> None:
     verdicts = {change.name: change.verdict for change in read_profile(new, hw="h100", before=old).changes}
     assert verdicts["layernorm_kernel"] == "gone"
     assert verdicts["nccl_allreduce"] == "new"
+
+
+def test_a_long_name_is_on_one_line_of_80_columns(tmp_path: Path) -> None:
+    """`unchanged`, `12.3 ms`, `24.7 ms`, `-12.3 ms`, `+100%` and their spaces leave 39 of 80 columns."""
+    name = "nvjet_sm90_tst_{}_64x8_2x1_v_bz_bias_splitK_TNT_with_a_tail"
+    others = [("same", 12_345_000, 9), ("slow", 12_345_000, 9)], [("same", 12_345_000, 9), ("slow", 24_690_000, 9)]
+    old = profile(tmp_path / "old.csv", (name.format("a"), 24_690_000, 9), *others[0])
+    new = profile(tmp_path / "new.csv", (name.format("b"), 12_345_000, 9), *others[1])
+    lines = printed(read_profile(new, hw="h100", before=old), 80).splitlines()
+    assert ["nvjet_sm90_tst_" in line for line in lines if "…" in line] == [True, True]

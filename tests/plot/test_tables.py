@@ -9,6 +9,7 @@ from rich.console import RenderableType
 
 from roofmodel.devices.device import Device
 from roofmodel.plot.chart import letters_of
+from roofmodel.plot.picture import _undrawn
 from roofmodel.plot.place import DeviceProfile, MeasuredKernels
 from roofmodel.plot.tables import device_table, kernels_table
 from roofmodel.profiles.kernel import Flops, Kernel, Profile, Traffic
@@ -127,7 +128,7 @@ def test_the_legend_explains_the_headings_and_marks_of_the_table() -> None:
     of_lecture = printed(
         points_view(Panel(A100, "given", points(group(KERNELS, "lecture"), A100), by="lecture")), 100
     ).splitlines()
-    assert of_lecture[1].split()[0] == "group"
+    assert of_lecture[2].split()[0] == "group"
     assert "groups of the profiling lecture" in " ".join(of_lecture)
 
 
@@ -145,6 +146,16 @@ def test_the_legend_explains_the_headings_and_marks_of_the_table() -> None:
 def test_a_name_is_shortened_by_arguments_then_namespaces_then_letters(room: int, name: str) -> None:
     assert len(name) == room
     assert shorten(GEMM, room) == name
+
+
+def test_the_table_and_the_picture_first_tell_how_little_of_the_time_is_drawn() -> None:
+    """One of two kernels of 5 ms is a copy without FLOPs; of 5 ms and 0.5 ms, 9% is not worth a line."""
+    panel = Panel(A100, "given", POINTS)
+    assert printed(points_view(panel), 100).splitlines()[1].startswith("50% of the kernel time is drawn; ")
+    assert [*_undrawn([panel])] == ["Not drawn: 50% of the time (no counted FLOPs or bytes)."]
+    short = replace(KERNELS[1], seconds=0.5e-3)
+    for found in ((KERNELS[0], short), (KERNELS[0], replace(short, seconds=None)), ()):
+        assert Panel(A100, "given", points(group(found, "name"), A100)).drawn_share is None
 
 
 def test_an_anonymous_namespace_is_removed_like_others() -> None:

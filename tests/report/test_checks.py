@@ -109,6 +109,16 @@ def test_a_command_ends_with_3_if_a_row_fails_and_prints_its_result_in_any_case(
     assert "failed: " not in passed.err
 
 
+def test_a_level_without_a_ceiling_fails_no_check_of_what_is_achieved() -> None:
+    """The H100's file has no L2 bandwidth: the kernels' L2 traffic has a FLOP/B and no share of a ceiling."""
+    rows = roofmodel.plot(EXAMPLES / "ncu_by_hand.csv", hw="h100-sxm").rows_to_check()
+    assert {row["level"] for row in rows} == {"dram", "l2"}
+    assert judge(rows, ["achieved<1%"]).failed == []
+    failed = judge(rows, ["achieved<100%"]).failed
+    assert len(failed) == 3  # kernels, each above 1 % of the bandwidth or peak
+    assert all("level dram" in line for line in failed)
+
+
 def test_an_invalid_expression_ends_with_2_and_prints_no_result(roof: Roof) -> None:
     result = roof("estimate", "gpt2", "--hw", "a100", "--fail-if", "tpott>1ms")
     assert (result.status, result.out) == (2, "")

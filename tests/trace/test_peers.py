@@ -12,11 +12,15 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matplotlib.figure import Figure
 
 import roofmodel
+from roofmodel.trace import picture
+from roofmodel.trace.peers import PeerCopies, PeerMatrix
 from tests.printing import printed
 from tests.profiles.samples import measured
 from tests.trace.runs import Event, launched, written
@@ -188,3 +192,12 @@ def test_the_picture_and_the_page_have_the_matrix_only_with_copies_between_gpus(
         page = report.save(tmp_path / "trace.html").read_text(encoding="utf-8")
         assert ("from GPU" in page) == has_peers
         assert ("copies between GPUs" in printed(report)) == has_peers
+
+
+def test_the_slower_of_two_copies_of_equal_size_has_the_paler_cell() -> None:
+    slow, fast = (PeerCopies(None, "0", "1", 1, 10**9, seconds) for seconds in (4, 1))
+    axes = Figure().add_subplot()
+    picture._draw_matrix(axes, PeerMatrix(None, ["0", "1"], {("0", "1"): slow, ("1", "0"): fast}), 1e9)
+    (image,) = axes.images
+    shades = image.to_rgba(np.asarray(image.get_array())).sum(axis=2)  # of 0.25 GB/s and 1 GB/s
+    assert shades[0, 1] > shades[1, 0]
