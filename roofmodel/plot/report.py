@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def _short_names(names: Sequence[str]) -> Sequence[str]:
-    from roofmodel.plot.why import NAME_WIDTH
+    from roofmodel.roofline.judged_kernels import NAME_WIDTH
     from roofmodel.roofline.kernel_names import short_names
 
     return short_names(names, NAME_WIDTH)
