@@ -117,12 +117,12 @@ def test_an_empty_file_name_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: 
     assert done.err.startswith("error: '' is not a file name; give a profiler file")
 
 
-def test_errors_list_the_known_devices_and_warnings_do_not(
+def test_errors_list_candidates_for_the_device_and_warnings_do_not(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
     (folder / "ncu.csv").write_text(SMALL.replace('"8.0"', '"12.0"'), encoding="utf-8")
-    assert "; known: " not in roof("kernels ncu.csv", monkeypatch, capsys)[2]
-    assert "known: v100, a100" in roof("plot ncu.csv", monkeypatch, capsys)[2]
+    assert "; candidates: " not in roof("kernels ncu.csv", monkeypatch, capsys)[2]
+    assert "; candidates: rtx-pro-6000, " in roof("plot ncu.csv", monkeypatch, capsys)[2]
 
 
 def test_points_as_json_have_the_keys_of_the_contract(

@@ -20,7 +20,7 @@ WHY = Table(
     "why",
     (
         Column(None, "saves", SECONDS, value=lambda row: row.saves, unknown="–"),
-        Column(None, "why", TEXT, text=lambda row: f"{row.name}: {_sentence(row)}", wrap=True),
+        Column(None, "reason", TEXT, text=lambda row: f"{row.name}: {_sentence(row)}", wrap=True),
     ),
 )
 

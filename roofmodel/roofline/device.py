@@ -7,7 +7,7 @@ usual device of its generation, which every output marks as assumed.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import combinations
@@ -23,6 +23,8 @@ from roofmodel.numbers import units
 from roofmodel.profiles.kernel import Evidence
 
 GENERATION_ALIAS = {"7.0": "v100", "8.0": "a100", "9.0": "h100"}
+MIG = ("8.0", "9.0", "10.0")
+"""Compute capabilities of GPUs that are divided into slices with fewer SMs."""
 JETSON = ("5.3", "6.2", "7.2", "8.7", "11.0")
 """Compute capabilities of GPUs in a system on a chip. CUDA states a memory clock for them that is not that of their
 DRAM: an Orin Nano with 68 or 102 GB/s states 918 MHz x 128 bit = 29 GB/s."""
@@ -38,11 +40,14 @@ _NAME_PARTS = re.compile(
 
 
 class UnknownDevice(ProfileError):
-    """The device of a profile is unknown or ambiguous; `reason` is the message without the list of known devices."""
+    """The device of a profile is unknown or ambiguous; `reason` is the message without the list of `candidates`.
 
-    def __init__(self, *reason: Text) -> None:
-        known_devices = f"known: {', '.join([*library.ALIASES, *library.names()])}, or a YAML file"
-        super().__init__(*reason, f"; {known_devices}")
+    They are all known devices by default.
+    """
+
+    def __init__(self, *reason: Text, candidates: Sequence[str] = ()) -> None:
+        listed = ", ".join(candidates or [*library.ALIASES, *library.names()])
+        super().__init__(*reason, f"; {'candidates' if candidates else 'known'}: {listed}, or a YAML file")
         self.reason = Message(*reason)
 
 
@@ -118,13 +123,17 @@ def identify(evidence: Iterable[Evidence], hw: Hardware | None, files: Iterable[
                 file_device, "file", (AnswerNote(note, write, " writes them as a device file"),)
             )
     unknown = next((f"no device file describes {e.name!r}" for e in unique_evidence if e.name), "its device is unknown")
-    if slices := [e for e in unique_evidence if not e.name and e.compute_capability and e.multiprocessors]:
-        unknown += f" ({_capability_and_sms(slices[0])}: a MIG slice?)"
+    capable = [e for e in unique_evidence if e.compute_capability]
+    if capable and not any(e.name for e in unique_evidence):
+        known = max(capable, key=lambda e: bool(e.multiprocessors))
+        is_slice = known.multiprocessors and known.compute_capability in MIG
+        unknown += f" ({_capability_and_sms(known)}{': a MIG slice?' * bool(is_slice)})"
     missing = next((_missing(e) for e in unique_evidence if e.name and e.compute_capability in PER_CLOCK), "")
     where = ", ".join([*files][:3])
-    jetson = any("Orin" in (e.name or "") for e in unique_evidence)
-    example = "mi300x" if any(e.amd for e in unique_evidence) else "jetson-orin" if jetson else "a100"
-    raise UnknownDevice(f"{where}: {unknown}{missing}; give one, as in ", Option("hw", example))
+    amd, capabilities = any(e.amd for e in unique_evidence), {e.compute_capability for e in capable}
+    candidates = [d.id for d in known_devices if d.compute_capability in capabilities or (amd and d.vendor == "AMD")]
+    example = Option("hw", candidates[0] if candidates else "a100")
+    raise UnknownDevice(f"{where}: {unknown}{missing}; give one, as in ", example, candidates=candidates)
 
 
 def _capability_and_sms(evidence: Evidence) -> str:
