@@ -99,7 +99,7 @@ def identify(evidence: Iterable[Evidence], hw: Hardware | None, files: Iterable[
         if len(matching) == 1:
             (device,) = matching
             if e.name is None and not e.l2_bytes and not e.dram_bytes:  # a MIG slice may have as many SMs
-                note = f"the file contains only {_capability_and_sms(e)}: {device.id} is assumed"
+                note = f"the file states no name: {_capability_and_sms(e)}; {device.id} is assumed"
                 return DeviceIdentification(device, "assumed", (note,))
             return DeviceIdentification(device, "attributes", tuple(_contradictions_by_file(device, unique_evidence)))
         if board := _other_boost_clock(e):
@@ -110,7 +110,8 @@ def identify(evidence: Iterable[Evidence], hw: Hardware | None, files: Iterable[
         device = Device.load(alias)
         if not any(contradictions(device, e) for e in unique_evidence):
             known = max(unique_evidence, key=lambda e: (bool(e.compute_capability), bool(e.multiprocessors)))
-            note = f"the file contains only {_capability_and_sms(known)}: {device.id} ({alias}) is assumed"
+            why = f"several devices match {known.name!r}" if known.name else "the file states no name"
+            note = f"{why}: {_capability_and_sms(known)}; {device.id} ({alias}) is assumed"
             return DeviceIdentification(device, "assumed", (note,))
     for e in unique_evidence:
         if file_device := device_of(e):
@@ -124,34 +125,52 @@ def identify(evidence: Iterable[Evidence], hw: Hardware | None, files: Iterable[
             )
     unknown = next((f"no device file describes {e.name!r}" for e in unique_evidence if e.name), "its device is unknown")
     capable = [e for e in unique_evidence if e.compute_capability]
+    is_slice = False
     if capable and not any(e.name for e in unique_evidence):
         known = max(capable, key=lambda e: bool(e.multiprocessors))
-        is_slice = known.multiprocessors and known.compute_capability in MIG
-        unknown += f" ({_capability_and_sms(known)}{': a MIG slice?' * bool(is_slice)})"
+        is_slice = bool(known.multiprocessors) and known.compute_capability in MIG
+        unknown += f" ({_capability_and_sms(known)}{', possibly a MIG slice' * is_slice})"
     missing = next((_missing(e) for e in unique_evidence if e.name and e.compute_capability in PER_CLOCK), "")
     where = ", ".join([*files][:3])
     amd, capabilities = any(e.amd for e in unique_evidence), {e.compute_capability for e in capable}
-    candidates = [d.id for d in known_devices if d.compute_capability in capabilities or (amd and d.vendor == "AMD")]
-    example = Option("hw", candidates[0] if candidates else "a100")
+    board_evidence = [replace(e, name=None, clock=None) for e in unique_evidence]
+    candidates = [
+        d.id
+        for d in known_devices
+        if (d.compute_capability in capabilities or (amd and d.vendor == "AMD"))
+        and (is_slice or not any(contradictions(d, e) for e in board_evidence))  # a slice has fewer SMs and less memory
+    ]
+    example = Option("hw", candidates[0] if candidates else "mi300x" if amd else "a100")
     raise UnknownDevice(f"{where}: {unknown}{missing}; give one, as in ", example, candidates=candidates)
 
 
 def _capability_and_sms(evidence: Evidence) -> str:
-    sms = f" and {evidence.multiprocessors} SMs" if evidence.multiprocessors else ""
-    return f"compute capability {evidence.compute_capability}{sms}"
+    """What is known of both, in words: `compute capability 9.0 and 114 SMs`."""
+    capability = [f"compute capability {evidence.compute_capability}"] if evidence.compute_capability else []
+    sms = [f"{evidence.multiprocessors} SMs"] if evidence.multiprocessors else []
+    return " and ".join(capability + sms)
 
 
 def _other_boost_clock(evidence: Evidence) -> DeviceIdentification | None:
-    """The known device of this name whose boost clock alone differs, with its ceilings at the clock in the profile."""
+    """The known device of this name whose clock alone differs.
+
+    Its ceilings are scaled to the clock in the profile, unless that is the clock of an idle GPU.
+    """
     if evidence.name is None or not evidence.clock:
         return None
     without_clock = replace(evidence, clock=None)
-    boards = [d for d in _known_gpus() if set(d.clocks) == {"boost"} and not contradictions(d, without_clock)]
-    if len(boards) != 1 or not 0.5 < evidence.clock / boards[0].clocks["boost"] < 1.3:  # not the clock of an idle GPU
+    boards = [d for d in _known_gpus() if "boost" in d.clocks and not contradictions(d, without_clock)]
+    if len(boards) != 1:
         return None
-    stated, own = (units.si(clock, "Hz", 4) for clock in (evidence.clock, boards[0].clocks["boost"]))
-    note = f"the ceilings of {boards[0].id} are those at the boost clock that the file states, {stated}, not {own}"
-    return DeviceIdentification(with_boost_clock(boards[0], evidence.clock), "attributes", (note,))
+    (board,) = boards
+    stated, own = (units.si(clock, "Hz", 4) for clock in (evidence.clock, board.clocks["boost"]))
+    if not 0.5 < evidence.clock / board.clocks["boost"] < 1.3:
+        note = f"the file states a clock of {stated}, which is no boost clock of {board.id}: its own ceilings are used"
+        return DeviceIdentification(board, "attributes", (note,))
+    if set(board.clocks) != {"boost"}:  # the clock of its tensor cores does not follow from this one
+        return None
+    note = f"the ceilings of {board.id} are scaled to the file's boost clock, {stated} instead of {own}"
+    return DeviceIdentification(with_boost_clock(board, evidence.clock), "attributes", (note,))
 
 
 def device_of(evidence: Evidence) -> Device | None:
@@ -171,7 +190,9 @@ def _missing(evidence: Evidence) -> str:
     bandwidth = None if evidence.compute_capability in JETSON else evidence.dram_bandwidth
     needed = {"SMs": evidence.multiprocessors, "clock": evidence.clock, "DRAM bandwidth": bandwidth}
     absent = [name for name, value in needed.items() if not value]
-    return f", and the file does not state its {units.listed(absent)}" if absent else ""
+    if len(absent) > 1:
+        return f", and the file states neither its {' nor its '.join(absent)}"
+    return f", and the file does not state its {absent[0]}" if absent else ""
 
 
 @cache

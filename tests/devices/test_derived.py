@@ -108,6 +108,7 @@ def test_a_packaged_device_is_written_as_it_is(tmp_path: Path) -> None:
     ("evidence", "message"),
     [
         (Evidence("NVIDIA RTX A4500", "8.6", 56, clock=1.65e9), "does not state its DRAM bandwidth"),
+        (Evidence("NVIDIA RTX A4500", "8.6", 56), "states neither its clock nor its DRAM bandwidth"),
         (Evidence("NVIDIA Future", "99.0", 56, dram_bandwidth=1e12, clock=1.65e9), "no device file describes"),
     ],
 )

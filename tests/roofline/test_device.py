@@ -99,7 +99,12 @@ def test_the_memory_clock_of_a_jetson_gives_no_ceiling():
 
 @pytest.mark.parametrize(
     ("evidence", "example"),
-    [(Evidence(amd=True), "mi210"), (Evidence("Orin", "8.7", 8), "jetson-orin"), (Evidence(), "a100")],
+    [
+        (Evidence(amd=True), "mi210"),
+        (Evidence("AMD Instinct MI300A", None, 228, amd=True), "mi300x"),
+        (Evidence(compute_capability="8.7"), "jetson-orin"),
+        (Evidence(), "a100"),
+    ],
 )
 def test_the_example_of_an_unknown_device_is_one_of_its_vendor(evidence: Evidence, example: str) -> None:
     with pytest.raises(UnknownDevice, match=f'as in hw="{example}"'):
@@ -114,9 +119,40 @@ def test_the_candidates_of_an_unknown_device_have_its_compute_capability() -> No
     )
 
 
+@pytest.mark.parametrize(
+    "evidence",
+    [
+        Evidence("NVIDIA GeForce RTX 2080 Ti", "7.5", 68),  # a T4 has 40 SMs
+        Evidence("AMD Instinct MI300A", None, 228, amd=True),
+    ],
+)
+def test_devices_with_another_number_of_sms_are_no_candidates(evidence: Evidence) -> None:
+    with pytest.raises(UnknownDevice, match="; known: ") as caught:
+        identify([evidence], None, ["a.json"])
+    assert "candidates" not in str(caught.value)
+
+
+def test_a_slice_of_a_gpu_has_the_gpus_of_its_compute_capability_as_candidates() -> None:
+    with pytest.raises(UnknownDevice, match=r'possibly a MIG slice\); give one, as in hw="b200"; candidates: b200'):
+        identify([Evidence(None, "10.0", 74)], None, ["a.csv"])
+
+
+def test_an_unknown_compute_capability_is_not_stated() -> None:
+    """As a trace of an AMD GPU whose name is empty: one die of an MI250X."""
+    (note,) = identify([Evidence(None, None, 110, amd=True)], None, ["a.json"]).warnings
+    assert note == "the file states no name: 110 SMs; mi250x-die is assumed"
+
+
+def test_a_name_that_several_devices_have_is_stated_with_the_assumed_device() -> None:
+    (note,) = identify([Evidence("NVIDIA A100", "8.0", 108)], None, ["a.json"]).warnings
+    assert note == (
+        "several devices match 'NVIDIA A100': compute capability 8.0 and 108 SMs; a100-sxm-80gb (a100) is assumed"
+    )
+
+
 def test_the_usual_device_of_a_generation_is_not_assumed_against_the_number_of_sms():
     (note,) = identify([Evidence(None, "9.0", 132)], None, ["a.txt"]).warnings
-    assert str(note) == "the file contains only compute capability 9.0 and 132 SMs: h100-sxm (h100) is assumed"
+    assert str(note) == "the file states no name: compute capability 9.0 and 132 SMs; h100-sxm (h100) is assumed"
     with pytest.raises(UnknownDevice, match="its device is unknown"):
         identify([Evidence(None, "8.0", 70)], None, ["a.txt"])
 
@@ -149,7 +185,7 @@ def test_another_boost_clock_scales_the_ceilings_of_the_named_device(
     assert found.device.calibration == packaged.calibration
     again = with_ceilings(found.device, packaged.clocks["boost"])
     assert again.pipes["fp32"].peak == pytest.approx(packaged.pipes["fp32"].peak)
-    assert f"the ceilings of {device} are those at the boost clock" in str(found.warnings[0])
+    assert f"the ceilings of {device} are scaled to the file's boost clock" in str(found.warnings[0])
 
 
 def test_the_file_of_a_device_at_another_clock_describes_the_scaled_device(tmp_path: Path) -> None:
@@ -164,17 +200,28 @@ def test_the_file_of_a_device_at_another_clock_describes_the_scaled_device(tmp_p
     assert library.text_at_clock("rtx4090", 2.52e9) == library.text("rtx4090")
 
 
-def test_the_clock_of_an_idle_gpu_is_no_boost_clock() -> None:
-    idle = Evidence("NVIDIA GeForce RTX 4090", "8.9", 128, 75_497_472, 1008.096e9, clock=240e6)
-    assert identify([idle], None, ["x.sqlite"]).source == "file"
+@pytest.mark.parametrize(
+    ("idle", "device"),
+    [
+        (Evidence("NVIDIA GeForce RTX 4090", "8.9", 128, 75_497_472, 1008.096e9, clock=240e6), "rtx4090"),
+        # tensor cores with a clock of their own
+        (Evidence("NVIDIA H100 80GB HBM3", "9.0", 132, 52_428_800, 3352e9, 85_029_158_912, 240e6), "h100-sxm"),
+    ],
+)
+def test_the_clock_of_an_idle_gpu_is_no_boost_clock(idle: Evidence, device: str) -> None:
+    found = identify([idle], None, ["x.sqlite"])
+    assert (found.device, found.source) == (Device.load(device), "attributes")
+    assert found.warnings == (
+        f"the file states a clock of 240 MHz, which is no boost clock of {device}: its own ceilings are used",
+    )
 
 
 def test_the_number_of_sms_without_a_name_assumes_a_device() -> None:
     """A slice of an A100 has the 56 SMs of an A30, too; with 42 SMs it is no known device."""
     found = identify([Evidence(None, "8.0", 56)], None, ["x.csv"])
     assert (found.device.id, found.source) == ("a30", "assumed")
-    assert str(found.warnings[0]) == "the file contains only compute capability 8.0 and 56 SMs: a30 is assumed"
-    with pytest.raises(UnknownDevice, match=r"compute capability 8\.0 and 42 SMs: a MIG slice\?"):
+    assert str(found.warnings[0]) == "the file states no name: compute capability 8.0 and 56 SMs; a30 is assumed"
+    with pytest.raises(UnknownDevice, match=r"compute capability 8\.0 and 42 SMs, possibly a MIG slice\)"):
         identify([Evidence(None, "8.0", 42)], None, ["x.csv"])
 
 
@@ -210,8 +257,10 @@ def test_an_unknown_device_is_refused_with_an_option_to_add(evidence: Evidence) 
         identify([evidence], None, ["x.csv"])
     assert str(caught.value).startswith("x.csv: ")
     (example,) = re.findall(r', as in hw="(.*?)"', str(caught.value))
-    capabilities = {evidence.compute_capability} if evidence.compute_capability else {"8.0"}
-    assert Device.load(example).compute_capability in capabilities
+    if "; candidates: " in str(caught.value):
+        assert Device.load(example).compute_capability == evidence.compute_capability
+    else:
+        assert example == "a100"
     assert evidence.name is None or evidence.name in str(caught.value)
 
 
