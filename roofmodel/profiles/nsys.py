@@ -217,10 +217,10 @@ def thread_id(global_id: object) -> int:
 
 def _evidence(database: Database, work: pandas.DataFrame) -> tuple[tuple[Evidence, ...], list[str]]:
     """Attributes of the GPUs that the kernels ran on, and warnings; no attributes if the GPUs are ambiguous."""
-    gpus = _cuda_gpus(database)
+    of_process = _gpus_by_process(database)
+    gpus = _cuda_gpus(database)  # last: an error names the table that was opened last
     if not gpus:
         return (), []
-    of_process = _gpus_by_process(database)
     kernels = work[work["kind"] == KERNEL] if (work["kind"] == KERNEL).any() else work
     used: dict[Evidence, None] = {}
     for process, device in places(kernels):

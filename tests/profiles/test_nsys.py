@@ -346,6 +346,24 @@ def test_a_mutilated_database_gives_an_error_or_a_table(data):
     assert_error_or_table(nsys.read, data)
 
 
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [
+        ("CUPTI_ACTIVITY_KIND_KERNEL", "start"),
+        ("CUPTI_ACTIVITY_KIND_RUNTIME", "start"),
+        ("TARGET_INFO_GPU", "smCount"),
+        ("TARGET_INFO_CUDA_DEVICE", "gpuId"),
+    ],
+)
+def test_a_number_that_is_none_is_refused_with_its_table(table, column):
+    sample = export(GPU, RUNTIME, NVTX, "CREATE TABLE TARGET_INFO_CUDA_DEVICE (gpuId INTEGER, cudaId INTEGER, pid INT)")
+    sample.kernel(launched=4000).range("step", 0, 9000).add("TARGET_INFO_GPU", id=2, **A100)
+    sample.add("TARGET_INFO_CUDA_DEVICE", gpuId=2, cudaId=0, pid=PID)
+    sample.database.execute(f"UPDATE {table} SET {column} = 'abc'")
+    with pytest.raises(ProfileError, match=f"sample: the table {table} has a missing or invalid number"):
+        sample.read()
+
+
 def test_a_message_on_a_damaged_database_does_not_quote_it():
     with pytest.raises(ProfileError, match=r"cannot be read \(SQLITE_\w+\)") as caught:
         nsys.read(io.BytesIO(SQLITE.replace(b"CREATE TABLE NVTX_EVENTS (", b"CREATE TABLE NVTX\x1bEVENTS !")), "sample")
