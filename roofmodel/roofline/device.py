@@ -228,6 +228,8 @@ def contradictions(device: Device, evidence: Evidence) -> list[str]:
             )
             differences.append(f"{quantity} {', not '.join(shown)}")
 
+    if evidence.amd and device.vendor not in (None, "AMD"):
+        differences.append(f"vendor AMD, not {device.vendor}")
     own, other = device.compute_capability, evidence.compute_capability
     if own is not None and other is not None and own != other:
         differences.append(f"compute capability {other}, not {own}")

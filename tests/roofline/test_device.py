@@ -271,6 +271,13 @@ def test_the_given_device_takes_precedence_and_contradictions_are_warnings() -> 
     assert not identify([A100_40], "a100-sxm-40gb", ["x.csv"]).warnings
 
 
+def test_a_gpu_of_amd_is_none_of_nvidia() -> None:
+    """A trace of an AMD GPU may state no name, only its number of compute units."""
+    h100 = Device.load("h100-pcie")
+    assert contradictions(h100, Evidence(multiprocessors=114)) == []
+    assert contradictions(h100, Evidence(multiprocessors=114, amd=True)) == ["vendor AMD, not NVIDIA"]
+
+
 def test_contradictions_have_readable_units() -> None:
     seen = Evidence(dram_bandwidth=1.555e12, l2_bytes=40 * 2**20)  # of an A100
     assert contradictions(Device.load("v100"), seen) == [
