@@ -125,21 +125,21 @@ def identify(evidence: Iterable[Evidence], hw: Hardware | None, files: Iterable[
             )
     unknown = next((f"no device file describes {e.name!r}" for e in unique_evidence if e.name), "its device is unknown")
     capable = [e for e in unique_evidence if e.compute_capability]
-    is_slice = False
+    slice_sms = 0
     if capable and not any(e.name for e in unique_evidence):
         known = max(capable, key=lambda e: bool(e.multiprocessors))
-        is_slice = bool(known.multiprocessors) and known.compute_capability in MIG
-        unknown += f" ({_capability_and_sms(known)}{', possibly a MIG slice' * is_slice})"
+        slice_sms = (known.multiprocessors or 0) if known.compute_capability in MIG else 0
+        unknown += f" ({_capability_and_sms(known)}{', possibly a MIG slice' * bool(slice_sms)})"
     missing = next((_missing(e) for e in unique_evidence if e.name and e.compute_capability in PER_CLOCK), "")
     where = ", ".join([*files][:3])
     amd, capabilities = any(e.amd for e in unique_evidence), {e.compute_capability for e in capable}
-    board_evidence = [replace(e, name=None, clock=None) for e in unique_evidence]
-    candidates = [
-        d.id
-        for d in known_devices
-        if (d.compute_capability in capabilities or (amd and d.vendor == "AMD"))
-        and (is_slice or not any(contradictions(d, e) for e in board_evidence))  # a slice has fewer SMs and less memory
-    ]
+    boards = [d for d in known_devices if d.compute_capability in capabilities or (amd and d.vendor == "AMD")]
+    if slice_sms:  # a slice also has less memory and L2 than its GPU
+        boards = [d for d in boards if (d.multiprocessors or 0) >= slice_sms]
+    else:
+        board_evidence = [replace(e, name=None, clock=None) for e in unique_evidence]
+        boards = [d for d in boards if not any(contradictions(d, e) for e in board_evidence)]
+    candidates = [d.id for d in boards]
     example = Option("hw", candidates[0] if candidates else "mi300x" if amd else "a100")
     raise UnknownDevice(f"{where}: {unknown}{missing}; give one, as in ", example, candidates=candidates)
 

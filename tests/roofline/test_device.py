@@ -132,9 +132,13 @@ def test_devices_with_another_number_of_sms_are_no_candidates(evidence: Evidence
     assert "candidates" not in str(caught.value)
 
 
-def test_a_slice_of_a_gpu_has_the_gpus_of_its_compute_capability_as_candidates() -> None:
-    with pytest.raises(UnknownDevice, match=r'possibly a MIG slice\); give one, as in hw="b200"; candidates: b200'):
-        identify([Evidence(None, "10.0", 74)], None, ["a.csv"])
+def test_a_slice_of_a_gpu_has_the_gpus_with_as_many_sms_as_candidates() -> None:
+    """An H20 has 78 SMs, an H100 PCIe 114."""
+    with pytest.raises(UnknownDevice, match=r"possibly a MIG slice\); give one, .*; candidates: ") as caught:
+        identify([Evidence(None, "9.0", 98)], None, ["a.csv"])
+    listed = str(caught.value).partition("; candidates: ")[2].split(", ")
+    assert "h100-pcie" in listed
+    assert "h20" not in listed
 
 
 def test_an_unknown_compute_capability_is_not_stated() -> None:
