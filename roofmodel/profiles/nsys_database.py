@@ -64,7 +64,7 @@ def opened(
                 except (TypeError, ValueError):  # whose message would quote content
                     problem = f"the table {database.last_table} has a missing or invalid number"
                     raise ProfileError(f"{name}: {problem}; {again}") from None
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # SQLite's own message may quote bytes that are not UTF-8
             why = getattr(error, "sqlite_errorname", "not a valid database")  # the message itself would quote content
             raise ProfileError(f"{name}: the SQLite database cannot be read ({why}); {again}") from None
         except OverflowError:

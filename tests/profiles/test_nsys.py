@@ -370,6 +370,12 @@ def test_a_message_on_a_damaged_database_does_not_quote_it():
     assert "NVTX" not in str(caught.value)
 
 
+def test_a_damaged_schema_that_is_not_utf_8_is_refused():
+    damaged = export().kernel().bytes().replace(b"CREATE TABLE StringIds", b"CREATE T\xeaBLE StringIds")
+    with pytest.raises(ProfileError, match="sample: the SQLite database cannot be read"):
+        nsys.read(io.BytesIO(damaged), "sample")
+
+
 def schema(name):
     """The empty tables of a real export of one version of nsys."""
     text = measured(f"traces/nsys_schemas/nsys_{name}.sql").read_text()
