@@ -166,7 +166,7 @@ def test_driver_and_hip_calls_launch_as_well():
 def test_backward_kernels_get_the_step_of_the_main_thread_with_a_note():
     profile = read(trace(kernel(), call(50, tid=99), annotation("ProfilerStep#3", 0, 90)))
     assert profile.kernels[0].nvtx == ("ProfilerStep#3",)
-    assert any("other thread" in warning for warning in profile.warnings)
+    assert any("the only thread with NVTX ranges" in warning for warning in profile.warnings)
 
 
 def test_a_correlation_that_two_processes_use_launches_nothing():
