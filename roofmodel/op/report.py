@@ -150,21 +150,28 @@ class OpReport(TextResult, FileResult):
         return f"above an intensity of {units.significant(operation.ridge)} FLOP/B, the ridge point"
 
 
+MAX_CLOCK = 1.1
+"""The highest clock of a card over its rated boost clock, which GeForce cards exceed by several percent."""
 _CEILINGS = {"compute": "compute", "memory": "DRAM bandwidth", "communication": "the link's bandwidth"}
 
 
 def _measured(operation: OneOperation, seconds: float, expected: Any) -> str:
     placed = operation.placed
-    bound = float(placed.bound_seconds)
-    without_dram = float(max(placed.compute_seconds, placed.link_seconds))
-    if seconds < (without_dram if operation.fits_l2 else bound):
+    bound, compute = float(placed.bound_seconds), float(placed.compute_seconds)
+    least = max(compute, float(placed.link_seconds)) if operation.fits_l2 else bound
+    if least <= seconds < bound:
+        judged = "faster than DRAM allows: the data come from the L2 cache"
+    elif seconds >= least:
+        judged = f"{bound / seconds:.0%} of the ceiling"
+    elif least == compute and seconds >= least / MAX_CLOCK:
+        faster = f"{units.significant(100 * (least / seconds - 1), 2)}% faster than the"
+        judged = f"{faster} {'compute ' * (least < bound)}bound: the clock was above the rated boost clock"
+    else:
         return (
             f"{units.seconds(seconds)}, below the bound of {units.seconds(bound)}: faster than physically possible; "
             f"check the sizes, {Option('dtype')} and {Option('hw')}"
         )
-    text = f"{units.seconds(seconds)}, {bound / seconds:.0%} of the ceiling"
-    if bound > seconds:
-        text += ": its data come from the L2 cache"
+    text = f"{units.seconds(seconds)}, {judged}"
     if expected is None:
         return text
     low, high = float(expected.low), float(expected.high)
