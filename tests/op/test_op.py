@@ -188,13 +188,22 @@ def test_a_time_between_arithmetic_and_dram_traffic_is_that_of_data_in_the_l2_ca
     assert "the data come from the L2 cache" in lines[1]
 
 
-@pytest.mark.parametrize(
-    ("kind", "sizes"),
-    [("gemm", {"m": 64, "n": 4096, "k": 4096}), ("attention", {"heads": 32, "head_dim": 128, "kv_len": 4096})],
-)
-def test_each_name_in_a_formula_has_its_own_row(kind: str, sizes: dict[str, int]) -> None:
-    operation = roofmodel.op(kind, "h100", **sizes).operation
+@pytest.mark.parametrize("kind", OPERATIONS)
+def test_each_name_in_a_formula_has_its_own_row(kind: str) -> None:
+    needed = {size: SIZES[size] for size in (*OPERATIONS[kind].columns, *OPERATIONS[kind].required_texts)}
+    operation = roofmodel.op(kind, "h100", **needed).operation
     rows = {step.name for step in operation.steps} | {each.name for each in operation.inputs}
-    names = {name for step in operation.steps for name in re.findall(r"[a-z_][\w.]*", step.formula)} - {"max"}
-    assert names <= rows
-    assert "chip.bandwidth" in names
+    names = {name for step in operation.steps for name in re.findall(r"[a-z_][\w.]*", step.formula)}
+    assert names or operation.run.formula is None
+    assert names - {"max", "expm1"} <= rows
+    assert ("gemms.2.rows" in rows) == (kind == "moe")
+
+
+def test_the_inputs_of_a_formula_have_their_units(roof: Roof) -> None:
+    """1 × 64 × 4096 and 4096 × 4096 read and 64 × 4096 written, in 2 bytes: 34.6 MB."""
+    lines = roof("op", "gemm", "--hw", "h100", "--m", "64", "--n", "4096", "--k", "4096").out.splitlines()
+    shown = {line.split()[0]: line.split()[1:3] for line in lines if line.strip()}
+    assert shown["bytes"] == ["34.6", "MB"]
+    assert (shown["chip.peak"], shown["chip.bandwidth"]) == (["989", "TFLOP/s"], ["3.35", "TB/s"])
+    assert shown["timing.latency"][1] == "µs"
+    assert shown["a"] == ["2", "bytes"]  # the meaning follows: bytes per element of A
