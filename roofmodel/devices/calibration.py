@@ -71,7 +71,7 @@ class GemmTiming(NamedTuple):
     ]
     pipe: Annotated[float, Parameter("factor on the pipe's peak", "", 0.85, high=1.05)]
     step: Annotated[float, Parameter("least time per element of K and tile, for tiles of any size", "s", 2e-9)]
-    store: Annotated[float, Parameter("factor on the L2 port's bandwidth, at which an SM stores its tile", "", 0.3)]
+    store: Annotated[float, Parameter("fraction of the L2 port's bandwidth when an SM stores its tile", "", 0.3)]
     l2: Annotated[
         float, Parameter("factor on the L2 ports' bandwidth for loads; above 1 where thread blocks share them", "", 0.6)
     ]

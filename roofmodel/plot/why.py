@@ -53,8 +53,8 @@ def why_section(judged: Mapping[str, Sequence[Reason]], missing: Sequence[str]) 
     if idle is not None:
         total, name, most = idle
         trace = Command("`roof trace`", "`roofmodel.trace`")
-        in_all = f"idle before kernels: {units.seconds(total)} in all, most before {name} ({units.seconds(most)})"
-        yield Text(f"{in_all}; see {trace}")
+        text = f"GPU idle before kernels: {units.seconds(total)} in total, {units.seconds(most)} of it before {name}"
+        yield Text(f"{text}; {trace} lists the causes")
     if not rows:
         return
     if set(missing) >= WITH_COUNTERS:

@@ -78,16 +78,13 @@ def listed_reasons(judged: Mapping[str, Sequence[Reason]], missing: Sequence[str
 
     The LARGEST kernels are listed even without a reason, but for collectives, which wait for other ranks.
     """
-    counters = (
-        " is visible without counters" if set(missing) >= WITH_COUNTERS else " found in its counters" * bool(missing)
-    )
+    none = "no reason found" + " in its counters" * bool(missing)
+    if set(missing) >= WITH_COUNTERS:
+        none = "no reason found (the file has no counters)"
     own = {name: [each for each in every if each.reason != "launch_gap"] for name, every in judged.items()}
     largest = [name for name in [*own][:LARGEST] if category(name) != "communication"]
     names = [name for name, every in own.items() if every or name in largest][:SHOWN]
-    rows = [
-        Why(short, own[name], f"no reason{counters or ' found'}")
-        for name, short in zip(names, short_names(names, NAME_WIDTH), strict=True)
-    ]
+    rows = [Why(short, own[name], none) for name, short in zip(names, short_names(names, NAME_WIDTH), strict=True)]
     return sorted(rows, key=lambda row: -(row.saves or 0.0))
 
 

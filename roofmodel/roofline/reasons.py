@@ -205,7 +205,7 @@ def _unaligned(launch: Launch, terms: Terms) -> Removed:
     on_tensor_cores = tensor or (not pipes and "tensorop" in name and format_in_name(name) not in (None, "fp64"))
     if not on_tensor_cores or match is None or category(name) not in MATMULS:
         return None
-    text = f"the kernel's name says loads of {units.count(int(match[1]), 'element')}: rows are no multiple of 16 bytes"
+    text = f"loads of {units.count(int(match[1]), 'element')} by the kernel's name: rows are not multiples of 16 bytes"
     if "sm" not in terms.busy and not tensor:
         return terms, text
     removed = terms.with_busy(sm=max(tensor.values(), default=terms.busy.get("sm", 0.0)), l1=0.0, l2=0.0)
@@ -384,7 +384,7 @@ def _bound(unit: str) -> Callable[[Launch, Terms], Removed]:
         at_ceiling = terms.busy[unit] >= AT_CEILING * launch.seconds
         counted = any(flops is not None for flops in launch.kernel.flops)
         if unit == "sm" and at_ceiling and launch.has_counters and not counted:
-            return terms, f"{BUSY_SMS}{share:.0%}; whether that is useful work is unknown: collect FLOPs"
+            return terms, f"{BUSY_SMS}{share:.0%}; collect FLOPs to see whether the work is useful"
         nothing = NOTHING * (at_ceiling and _shows_waste(launch, unit))
         known = unit == "sm" and launch.device is not None and launch.kernel.flops.fp32 is not None
         few = f", FLOPs at {_flops_share(launch):.0%}" if known and _flops_share(launch) < FEW_FLOPS else ""

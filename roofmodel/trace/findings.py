@@ -121,8 +121,8 @@ def _managed_text(rank: Rank, seconds: float, wall: float) -> str:
         for direction, pages in moved
     )
     return (
-        f"managed memory moves page by page, {_of_wall(seconds, wall)} with the gaps until the CPU touches the next "
-        f"one: {' and '.join(sizes)}. Move it at once (cudaMemPrefetchAsync), or copy it"
+        f"page migrations of managed memory, and the idle time before them, take {_of_wall(seconds, wall)}: "
+        f"{' and '.join(sizes)}. Prefetch the memory (cudaMemPrefetchAsync), or copy it explicitly"
     )
 
 
@@ -197,7 +197,7 @@ def _input_text(rank: Rank, steps: Steps, seconds: float, wall: float) -> str:
             text += f". The data loader takes {units.seconds(fetch)} of each step of {units.seconds(step)}. "
             if idle.loader_has_workers(rank):  # they load while the step runs: the time of a batch is not in the file
                 more = step / (step - fetch)
-                text += f"{more:.2g} times as many worker processes would hide it ({math.ceil(more)} if it has one now)"
+                text += f"{more:.2g} times as many workers (num_workers={math.ceil(more)} instead of 1) would hide it"
             else:
                 workers = workers_to_hide(fetch, step - fetch)
                 text += (

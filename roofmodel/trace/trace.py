@@ -141,7 +141,7 @@ def _repeated(files: Sequence[str]) -> Iterator[str]:
     given = Counter(path for argument in files for path in expanded_files(argument))
     for path, number in given.items():
         if number > 1:
-            yield f"{path} is given {number} times and counted once: a run has each rank once"
+            yield f"{path} is given {number} times; the copies are ignored"
 
 
 def _identified(timelines: Sequence[Timeline], hw: Hardware | None) -> tuple[DeviceIdentification | None, list[Text]]:

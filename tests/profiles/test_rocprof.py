@@ -155,7 +155,7 @@ def test_a_summary_in_the_folder_of_a_trace_is_skipped(files, tmp_path) -> None:
     files(run_kernel_trace=TRACE, run_kernel_stats=STATS)
     document = roofmodel.trace(tmp_path).to_dict()
     assert [rank["kernels"] for rank in document["ranks"]] == [2]
-    assert "run_kernel_stats.csv: skipped: it has no start of each kernel" in document["warnings"]
+    assert "run_kernel_stats.csv: skipped: a summary without start times" in document["warnings"]
     with pytest.raises(ProfileError, match="a summary without the start of each kernel"):
         roofmodel.trace(tmp_path / "run_kernel_stats.csv")
 

@@ -69,7 +69,7 @@ def test_busy_pipes_with_few_flops_are_not_at_their_ceiling(flops: float, eviden
 def test_busy_pipes_without_known_flops_may_do_useful_work_or_not():
     """Neither a saving, nor nothing to win; a kernel without FLOPs, which were counted, is another case."""
     unknown = reasons(kernel(counters={f"sm__throughput{ELAPSED}": 0.97}), H100)
-    evidence = "SMs busy 97%; whether that is useful work is unknown: collect FLOPs"
+    evidence = "SMs busy 97%; collect FLOPs to see whether the work is useful"
     assert unknown == [Reason("compute_bound", 0.0, evidence)]
     integers = first(kernel(counters={f"sm__throughput{ELAPSED}": 0.97}, flops=Flops(fp32=0)))
     assert (integers.reason, integers.seconds) == ("compute_bound", pytest.approx(0.03e-3))

@@ -76,8 +76,8 @@ class EnclosingRanges(NamedTuple):
         if self.from_other_thread:
             texts.append(
                 f"launched by a thread without NVTX ranges (such as autograd's): "
-                f"{units.count(self.from_other_thread, 'kernel')}, assigned by time to the open ranges of the only "
-                "other thread that has some"
+                f"{units.count(self.from_other_thread, 'kernel')}; they are assigned to the ranges open at that time "
+                "in the only thread with NVTX ranges"
             )
         if self.ambiguous:
             texts.append(

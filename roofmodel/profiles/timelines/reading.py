@@ -110,7 +110,7 @@ def _without_summaries(files: Iterable[tuple[InputFile, Read]]) -> tuple[list[Ti
     if not timelines:
         raise next(iter(summaries.values()))
     shown = display_names(summaries)
-    return timelines, [f"{shown[name]}: skipped: it has no start of each kernel" for name in summaries]
+    return timelines, [f"{shown[name]}: skipped: a summary without start times" for name in summaries]
 
 
 def read_file(path: str | Path) -> Timeline:
