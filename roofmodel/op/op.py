@@ -28,7 +28,9 @@ from roofmodel.steps.engine_kernels import check_kernels
 from roofmodel.steps.kernel_notes import alignment_notes
 from roofmodel.timing import derivation
 from roofmodel.timing.engine.run import Run, Timing
+from roofmodel.timing.formula import meanings
 from roofmodel.timing.roofline import Placement, place, ridge
+from roofmodel.timing.timing import Formula
 
 Sizes = Mapping[str, Any]
 """Sizes and texts by the name of their column."""
@@ -90,8 +92,9 @@ class OneOperation(NamedTuple):
         """The results of the formula of the expected time, line by line: times in seconds, and counts such as waves."""
         if self.run.formula is None:
             return []
-        inputs = {each.name for each in derivation.inputs(self.run.formula)}
-        return [step for step in derivation.steps(self.run.formula) if step.name not in inputs and _is_number(step)]
+        inputs = {each.name for each in _inputs(self.run.formula)}
+        lines = derivation.steps(self.run.formula)
+        return [step for step in lines if step.name not in inputs and not isinstance(step.value, bool)]  # no conditions
 
     @property
     def inputs(self) -> list[derivation.NamedNumber]:
@@ -99,7 +102,7 @@ class OneOperation(NamedTuple):
         if self.run.formula is None:
             return []
         used = {step.name for step in derivation.steps(self.run.formula)}
-        return [each for each in derivation.inputs(self.run.formula) if each.name in used]
+        return [each for each in _inputs(self.run.formula) if each.name in used]
 
     @property
     def terms(self) -> dict[str, float]:
@@ -139,9 +142,16 @@ class OneOperation(NamedTuple):
         return ridge(self.device, self.operator.compute_dtype(PRECISIONS[self.dtype].compute))
 
 
-def _is_number(step: DerivationStep) -> bool:
-    """Whether a step has a value of its own: no condition, and no argument of a list."""
-    return not isinstance(step.value, bool) and bool(step.formula or "." not in step.name)
+def _inputs(formula: Formula) -> Iterator[derivation.NamedNumber]:
+    """The inputs of a formula, also those of the records in a list, such as `gemms.1.rows`."""
+    for each in derivation.inputs(formula):
+        if not isinstance(each.value, list):
+            yield each
+            continue
+        for number, record in enumerate(each.value, 1):
+            texts = meanings(type(record))
+            for name, value in record._asdict().items():
+                yield derivation.NamedNumber(f"{each.name}.{number}.{name}", value, texts[name])
 
 
 def one_operation(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,25 @@ def _value(step: DerivationStep) -> str:
     if step.unit == "s":
         return units.seconds(step.value)
     return units.si(step.value, step.unit) if step.unit else f"{step.value:.4g}"
+
+
+def _input(value: Any, meaning: str) -> str:
+    """The value of an input, in the unit that its meaning names."""
+    unit = next((unit for unit, pattern in _UNITS.items() if re.search(pattern, meaning)), "")
+    if unit == "s":
+        return units.seconds(value)
+    if unit:
+        return units.si(value, unit)
+    return str(value) if isinstance(value, int) else units.significant(value, 6)
+
+
+_UNITS = {
+    "FLOP/s": r"in FLOP/s",
+    "B/s": r"in bytes per second",
+    "s": r"in seconds|^(least |additional )?time |^latency ",
+    "FLOP": r"^FLOPs ",
+    "B": r"capacity of L2 in bytes|^(compulsory )?bytes(?!.* (per|multiple) )",
+}
 
 
 class OpReport(TextResult, FileResult):
@@ -112,7 +132,7 @@ class OpReport(TextResult, FileResult):
         if operation.run.expected and float(operation.run.expected.value) != operation.terms.get("seconds"):
             terms.add_row("expected", units.seconds(float(operation.run.expected.value)), "max(seconds, bound)")
         for name, value, meaning in operation.inputs:
-            terms.add_row(name, f"{value:.6g}", RichText(meaning, style="dim"))
+            terms.add_row(name, _input(value, meaning), RichText(meaning, style="dim"))
         return Group(head, *lines, RichText(), terms)
 
     def _lines(self) -> Iterator[tuple[str, str]]:
@@ -150,21 +170,28 @@ class OpReport(TextResult, FileResult):
         return f"above an intensity of {units.significant(operation.ridge)} FLOP/B, the ridge point"
 
 
+MAX_CLOCK = 1.1
+"""The highest clock of a card over its rated boost clock, which GeForce cards exceed by several percent."""
 _CEILINGS = {"compute": "compute", "memory": "DRAM bandwidth", "communication": "the link's bandwidth"}
 
 
 def _measured(operation: OneOperation, seconds: float, expected: Any) -> str:
     placed = operation.placed
-    bound = float(placed.bound_seconds)
-    without_dram = float(max(placed.compute_seconds, placed.link_seconds))
-    if seconds < (without_dram if operation.fits_l2 else bound):
+    bound, compute = float(placed.bound_seconds), float(placed.compute_seconds)
+    least = max(compute, float(placed.link_seconds)) if operation.fits_l2 else bound
+    if least <= seconds < bound:
+        judged = "faster than DRAM allows: the data come from the L2 cache"
+    elif seconds >= least:
+        judged = f"{bound / seconds:.0%} of the ceiling"
+    elif least == compute and seconds >= least / MAX_CLOCK:
+        faster = f"{units.significant(100 * (least / seconds - 1), 2)}% faster than the"
+        judged = f"{faster} {'compute ' * (least < bound)}bound: the clock was above the rated boost clock"
+    else:
         return (
             f"{units.seconds(seconds)}, below the bound of {units.seconds(bound)}: faster than physically possible; "
             f"check the sizes, {Option('dtype')} and {Option('hw')}"
         )
-    text = f"{units.seconds(seconds)}, {bound / seconds:.0%} of the ceiling"
-    if bound > seconds:
-        text += ": its data come from the L2 cache"
+    text = f"{units.seconds(seconds)}, {judged}"
     if expected is None:
         return text
     low, high = float(expected.low), float(expected.high)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import Any, Literal, NamedTuple
 
-from roofmodel.errors import Option, WorkloadError
+from roofmodel.errors import Option, ProfileError, WorkloadError
 from roofmodel.numbers import units
 from roofmodel.plot.place import MeasuredKernels
 from roofmodel.profiles.kernel import Kernel
@@ -91,12 +91,16 @@ class KernelChange(NamedTuple):
 def compare_kernels(before: MeasuredKernels, after: MeasuredKernels) -> list[KernelChange]:
     """The kernels of two profiles of one device each, the largest change first.
 
-    Raises WorkloadError for a profile of several devices.
+    Raises WorkloadError for a profile of several devices, and ProfileError for one without kernels.
     """
     if max(len(before.runs), len(after.runs)) > 1:
         raise WorkloadError(
             Option("before"), " compares the kernels of one device; give the files of one device at a time"
         )
+    for side in (before, after):
+        if not side.kernels:
+            why = "; ".join(str(text) for run in side.runs for text in run.profile.warnings)
+            raise ProfileError(f"{', '.join(side.names.values())}: no kernels to compare{': ' * bool(why)}{why}")
     old, new = _groups(before), _groups(after)
     changes = [KernelChange(name, old.get(old_name), new[name]) for name, old_name in _names(old, new)]
     matched = {change.before.summed.name for change in changes if change.before}
@@ -194,9 +198,13 @@ def _changed_counters(before: MeasuredGroup, after: MeasuredGroup, slower: bool)
 
 
 def different_devices(before: MeasuredKernels, after: MeasuredKernels) -> list[str]:
-    """A warning if both profiles identify their devices, and no device is in both."""
+    """A warning if both profiles identify their devices, and no device is in both; an assumed one is not identified."""
     old, new = (
-        {run.identification.device.id: run.identification.device.name for run in side.runs if run.identification}
+        {
+            run.identification.device.id: run.identification.device.name
+            for run in side.runs
+            if run.identification and run.identification.source != "assumed"
+        }
         for side in (before, after)
     )
     if not old or not new or old.keys() & new.keys():

@@ -161,7 +161,7 @@ class PlotReport(TextResult, PictureResult):
         return point_file_table(self.placed.rooflines).frame(point_rows(self.placed.rooflines))
 
     def rows_to_check(self) -> Sequence[Mapping[str, Any]]:
-        """The rows of the data frame; at a memory level without a ceiling, nothing is attainable or achieved."""
+        """The rows of the data frame; those of a memory level without a ceiling lack what depends on it."""
         return [
             {
                 column: value

@@ -51,12 +51,15 @@ class TraceReport(RunReport):
         return table.frame(rows)
 
     def rows_to_check(self) -> Sequence[Mapping[str, Any]]:
-        """The rows of `--fail-if`: the groups; of two runs also the relative change of the mean step or wall time."""
+        """The rows of `--fail-if`: the groups; of two runs also the relative change of the mean step or wall time.
+
+        It is unknown if they do not do the same work."""
         compared, rows = self.analyzed.comparison, super().rows_to_check()
         if compared is None:
             return rows
         quantity, before, after = compared.duration
-        return [*rows, {"group": quantity, "relative_change": after / before - 1 if before else None}]
+        is_comparable = before and compared.different_work is None
+        return [*rows, {"group": quantity, "relative_change": after / before - 1 if is_comparable else None}]
 
     def steps_frame(self) -> pandas.DataFrame:
         """One row per rank and step: wall time and its parts in seconds."""

@@ -164,6 +164,25 @@ def test_other_devices_before_and_after_are_a_warning(tmp_path: Path) -> None:
     assert not any("before and on" in text for text in read_profile(new, hw="h100", before=old).warnings)
 
 
+def test_a_device_assumed_from_its_compute_capability_is_no_other_device(tmp_path: Path) -> None:
+    old, new = profile(tmp_path / "old.csv", ("load", 20, 1)), profile(tmp_path / "new.csv", ("load", 10, 1))
+    old.write_text(old.read_text("utf-8").replace('"9.0"', '"8.0"'), "utf-8")
+    texts = read_profile(f"{new}@h100", before=old).warnings
+    assert any("compute capability 8.0" in text and "is assumed" in text for text in texts)
+    assert not any("ran on" in text for text in texts)
+
+
+@pytest.mark.parametrize("is_old", [True, False])
+def test_a_profile_without_kernels_is_an_error_that_names_its_file(is_old: bool, tmp_path, monkeypatch, capsys) -> None:
+    measured, empty = profile(tmp_path / "kernels.csv", ("load", 20, 1)), tmp_path / "cpu.json"
+    operator = {"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": 1, "tid": 1, "ts": 1, "dur": 5}
+    empty.write_text(json.dumps({"traceEvents": [operator]}), "utf-8")
+    new, old = (measured, empty) if is_old else (empty, measured)
+    done = run(["kernels", str(new), "--before", str(old), "--hw", "h100"], monkeypatch, capsys)
+    assert done.status == 2
+    assert "cpu.json: no kernels to compare: the trace has no kernels; collect with `torch.profiler" in done.err
+
+
 def test_kernels_with_one_short_name_are_told_apart_in_the_terminal(tmp_path: Path) -> None:
     names = [f"void cudnn::bn_bw_1C11_kernel_new<{kind}, float, 512>(Params)" for kind in ("float", "half", "double")]
     old = profile(tmp_path / "old.csv", ("load", 20, 1), *((name, 20, 1) for name in names))

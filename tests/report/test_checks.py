@@ -119,6 +119,16 @@ def test_a_level_without_a_ceiling_fails_no_check_of_what_is_achieved() -> None:
     assert all("level dram" in line for line in failed)
 
 
+def test_a_check_at_a_level_without_a_ceiling_cannot_be_judged(roof: Roof, tmp_path: Path) -> None:
+    plot = ("plot", EXAMPLES / "ncu_by_hand.csv", "--hw", "h100", "-o", tmp_path / "a.png", "--fail-if")
+    found = roof(*map(str, plot), "level=l2 and achieved<99%")
+    failed = [line for line in found.err.splitlines() if line.startswith("failed: ")]
+    assert (found.status, len(failed)) == (3, 3)
+    assert all("level l2" in line and line.endswith("achieved unknown: cannot be judged") for line in failed)
+    rows = roofmodel.plot(EXAMPLES / "ncu_by_hand.csv", hw="h100").rows_to_check()
+    assert judge(rows, ["level=l2 and time>1s"]).failed == []
+
+
 def test_an_invalid_expression_ends_with_2_and_prints_no_result(roof: Roof) -> None:
     result = roof("estimate", "gpt2", "--hw", "a100", "--fail-if", "tpott>1ms")
     assert (result.status, result.out) == (2, "")

@@ -216,6 +216,13 @@ def test_a_check_of_two_runs_judges_the_relative_change_of_their_duration(tmp_pa
     assert judge(rows, ["relative_change>31%"]).failed == []
 
 
+@pytest.mark.parametrize("after", [20.0, 300.0])
+def test_a_check_cannot_judge_two_runs_of_different_work(after: float, tmp_path: Path) -> None:
+    files = [written(tmp_path, kernels(("gemm", t), ("relu", 5)), name=f"{t}.json") for t in (100.0, after)]
+    rows = roofmodel.trace(*files).rows_to_check()
+    assert judge(rows, ["relative_change>5%"]).failed == ["wall time: relative_change unknown: cannot be judged"]
+
+
 def test_different_work_is_the_first_finding_and_precedes_any_speedup(tmp_path: Path) -> None:
     files = [written(tmp_path, kernels(("gemm", t), ("relu", 5)), name=f"{t}.json") for t in (100.0, 20.0)]
     report = roofmodel.trace(*files)
