@@ -254,10 +254,11 @@ class DeltaRuleTiming(NamedTuple):
     start: Annotated[float, Parameter("time to start and end the loop over the chunks of a sequence", "s", 1e-06)]
     serial: Annotated[float, Parameter("time per chunk of a sequence, one after another", "s", 1.5e-06)]
     intermediate: Annotated[
-        float, Parameter("bytes that kernels write and read again per token and head, without L2", "B", 4000.0)
+        float, Parameter("bytes that kernels write and read again per token and head, without L2", "B/token", 4000.0)
     ]
     live: Annotated[
-        float, Parameter("bytes per token and head that have to fit in L2 so that it holds all of these", "B", 1500.0)
+        float,
+        Parameter("bytes per token and head that have to fit in L2 so that it holds all of these", "B/token", 1500.0),
     ]
 
 

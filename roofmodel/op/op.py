@@ -28,7 +28,6 @@ from roofmodel.steps.engine_kernels import check_kernels
 from roofmodel.steps.kernel_notes import alignment_notes
 from roofmodel.timing import derivation
 from roofmodel.timing.engine.run import Run, Timing
-from roofmodel.timing.formula import meanings
 from roofmodel.timing.roofline import Placement, place, ridge
 from roofmodel.timing.timing import Formula
 
@@ -149,9 +148,7 @@ def _inputs(formula: Formula) -> Iterator[derivation.NamedNumber]:
             yield each
             continue
         for number, record in enumerate(each.value, 1):
-            texts = meanings(type(record))
-            for name, value in record._asdict().items():
-                yield derivation.NamedNumber(f"{each.name}.{number}.{name}", value, texts[name])
+            yield from derivation.fields(f"{each.name}.{number}.", record)
 
 
 def one_operation(

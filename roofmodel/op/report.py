@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,31 +17,23 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from roofmodel.op.op import OneOperation
+    from roofmodel.timing.derivation import NamedNumber
 
 
-def _value(step: DerivationStep) -> str:
+def _value(step: DerivationStep | NamedNumber) -> str:
     if step.unit == "s":
         return units.seconds(step.value)
     return units.si(step.value, step.unit) if step.unit else f"{step.value:.4g}"
 
 
-def _input(value: Any, meaning: str) -> str:
-    """The value of an input, in the unit that its meaning names."""
-    unit = next((unit for unit, pattern in _UNITS.items() if re.search(pattern, meaning)), "")
-    if unit == "s":
-        return units.seconds(value)
-    if unit:
-        return units.si(value, unit)
-    return str(value) if isinstance(value, int) else units.significant(value, 6)
+def _input(number: NamedNumber) -> str:
+    if number.unit in ("s", *_PREFIXED):
+        return _value(number)
+    return str(number.value) if isinstance(number.value, int) else units.significant(number.value, 6)
 
 
-_UNITS = {
-    "FLOP/s": r"in FLOP/s",
-    "B/s": r"in bytes per second",
-    "s": r"in seconds|^(least |additional )?time |^latency ",
-    "FLOP": r"^FLOPs ",
-    "B": r"capacity of L2 in bytes|^(compulsory )?bytes(?!.* (per|multiple) )",
-}
+_PREFIXED = ("FLOP", "FLOP/s", "B", "B/s")
+"""Units of inputs with SI prefixes. The other units are counts, such as rows."""
 
 
 class OpReport(TextResult, FileResult):
@@ -131,8 +122,8 @@ class OpReport(TextResult, FileResult):
             terms.add_row(step.name, _value(step), step.formula)
         if operation.run.expected and float(operation.run.expected.value) != operation.terms.get("seconds"):
             terms.add_row("expected", units.seconds(float(operation.run.expected.value)), "max(seconds, bound)")
-        for name, value, meaning in operation.inputs:
-            terms.add_row(name, _input(value, meaning), RichText(meaning, style="dim"))
+        for each in operation.inputs:
+            terms.add_row(each.name, _input(each), RichText(each.meaning, style="dim"))
         return Group(head, *lines, RichText(), terms)
 
     def _lines(self) -> Iterator[tuple[str, str]]:

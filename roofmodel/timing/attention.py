@@ -95,9 +95,9 @@ class AttentionWork(NamedTuple):
     queries: Annotated[Number, "queries per sequence"]
     keys: Annotated[Number, "keys per sequence that at least one query attends to"]
     pairs: Annotated[Number, "query-key pairs per head and sequence that the mask leaves"]
-    flops: Annotated[Number, "FLOPs of its matrix multiplications"]
-    bytes: Annotated[Number, "bytes read and written"]
-    kv_bytes: Annotated[Number, "bytes of keys and values among them"]
+    flops: Annotated[Number, "FLOPs of its matrix multiplications", "FLOP"]
+    bytes: Annotated[Number, "bytes read and written", "B"]
+    kv_bytes: Annotated[Number, "bytes of keys and values among them", "B"]
     windowed: Annotated[Number, "1: with a sliding window; 0: without, or unknown"] = 0
     repeated: Annotated[int, "1: a benchmark repeats the attention with the same tensors; 0: the KV cache is new"] = 0
 

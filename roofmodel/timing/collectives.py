@@ -41,7 +41,7 @@ class CollectiveWork(NamedTuple):
 
     gpus: Annotated[Number, "GPUs that take part"]
     rounds: Annotated[int, "rounds of the ring: 2 for an all-reduce; 0 for an all-to-all, which has one step"]
-    bytes: Annotated[Number, "bytes that pass one GPU's link in each direction"]
+    bytes: Annotated[Number, "bytes that pass one GPU's link in each direction", "B"]
     nodes: Annotated[Number, "nodes of these GPUs"] = 1
 
 

@@ -8,29 +8,30 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from roofmodel.numbers.derivation import DerivationStep, DerivationTrace
-from roofmodel.timing.formula import meanings
+from roofmodel.timing.formula import Meaning, meanings
 from roofmodel.timing.timing import Formula
 
 SCALAR_INPUTS = {
-    "data": "bytes read and written",
-    "compute_seconds": "lower bound of the arithmetic's time, in seconds: FLOPs at the peak of its pipe",
-    "moved": "bytes read and written apart from the weights",
-    "link": "link bandwidth per GPU and direction, in bytes per second",
+    "data": Meaning("bytes read and written", "B"),
+    "compute_seconds": Meaning("lower bound of the arithmetic's time, in seconds: FLOPs at the peak of its pipe", "s"),
+    "moved": Meaning("bytes read and written apart from the weights", "B"),
+    "link": Meaning("link bandwidth per GPU and direction, in bytes per second", "B/s"),
 }
 """Meanings of the formula arguments that are plain numbers, not records."""
 
 
 class NamedNumber(NamedTuple):
-    """A number that a formula uses: its name in `steps`, and its meaning."""
+    """A number that a formula uses: its name in `steps`, its meaning and its unit (empty for a count or a ratio)."""
 
     name: str
     value: Any
     meaning: str
+    unit: str = ""
 
 
 def parameters(formula: Formula) -> list[NamedNumber]:
     """The fitted parameters."""
-    return list(_fields("", formula.parameters))
+    return list(fields("", formula.parameters))
 
 
 def inputs(formula: Formula) -> list[NamedNumber]:
@@ -39,7 +40,7 @@ def inputs(formula: Formula) -> list[NamedNumber]:
     for name, value in _arguments(formula):
         prefix = f"{name}." if name in ("chip", "timing") else ""
         numbers += (
-            _fields(prefix, value) if hasattr(value, "_fields") else [NamedNumber(name, value, SCALAR_INPUTS[name])]
+            fields(prefix, value) if hasattr(value, "_fields") else [NamedNumber(name, value, *SCALAR_INPUTS[name])]
         )
     return numbers
 
@@ -48,7 +49,7 @@ def constants(formula: Formula) -> list[NamedNumber]:
     """The constants of the formula, which are the same on every device."""
     module = sys.modules[formula.function.__module__]
     texts = meanings(module)
-    return [NamedNumber(name, getattr(module, name), texts[name]) for name in formula.description.constants]
+    return [NamedNumber(name, getattr(module, name), *texts[name]) for name in formula.description.constants]
 
 
 def steps(formula: Formula) -> list[DerivationStep]:
@@ -74,7 +75,8 @@ def _named(derivation: DerivationTrace, name: str, value: Any, nested: bool = Fa
     return derivation.given(name, value)
 
 
-def _fields(prefix: str, record: Any) -> Iterator[NamedNumber]:
+def fields(prefix: str, record: Any) -> Iterator[NamedNumber]:
+    """The numbers of a record, their names after a prefix such as `chip.`."""
     texts = meanings(type(record))
     for name, value in record._asdict().items():
-        yield NamedNumber(f"{prefix}{name}", value, texts.get(name, ""))
+        yield NamedNumber(f"{prefix}{name}", value, *texts.get(name, ("",)))

@@ -59,7 +59,7 @@ class MoeWork(NamedTuple):
     """One GPU's part of a fused MoE layer."""
 
     gemms: Annotated[Sequence[GroupedGemmWork], "the GEMMs of the experts"]
-    moved: Annotated[Number, "bytes of the tokens, in and out, and of the rows between the kernels"]
+    moved: Annotated[Number, "bytes of the tokens, in and out, and of the rows between the kernels", "B"]
     repeated: Annotated[int, "1: a benchmark repeats the layer with the same weights; 0: the weights are new"] = 0
 
 

@@ -15,11 +15,11 @@ class Chip(NamedTuple):
     """The figures of a device for kernels of one compute format, in base units, from the datasheet."""
 
     multiprocessors: Annotated[int, "number of SMs"]
-    peak: Annotated[float, "peak of the pipe that multiplies, in FLOP/s"]
-    bandwidth: Annotated[float, "DRAM bandwidth, in bytes per second"]
-    l2: Annotated[float, "capacity of L2 in bytes; 0: unknown"]
+    peak: Annotated[float, "peak of the pipe that multiplies, in FLOP/s", "FLOP/s"]
+    bandwidth: Annotated[float, "DRAM bandwidth, in bytes per second", "B/s"]
+    l2: Annotated[float, "capacity of L2 in bytes; 0: unknown", "B"]
     port: Annotated[
-        float, "bandwidth from L2 to all SMs, in bytes per second: 64 bytes per clock and SM, at boost clock"
+        float, "bandwidth from L2 to all SMs, in bytes per second: 64 bytes per clock and SM, at boost clock", "B/s"
     ]
 
 
@@ -95,8 +95,21 @@ class FormulaDescription(NamedTuple):
     """Names of the module's constants that the formula uses. Their definitions have the values and meanings."""
 
 
-def meanings(owner: type | ModuleType) -> dict[str, str]:
-    """Name -> meaning of a record's fields or a module's constants: `Annotated[type, meaning]`, or a `Parameter`."""
+class Meaning(NamedTuple):
+    """What a number of a formula is."""
+
+    text: str
+    unit: str = ""
+
+
+def meanings(owner: type | ModuleType) -> dict[str, Meaning]:
+    """Name -> meaning of a record's fields or a module's constants.
+
+    They are declared as `Annotated[type, text]`, `Annotated[type, text, unit]` or with a `Parameter`.
+    """
     hints = get_type_hints(owner, include_extras=True)
-    declared = {name: hint.__metadata__[0] for name, hint in hints.items() if get_origin(hint) is Annotated}
-    return {name: getattr(declaration, "meaning", declaration) for name, declaration in declared.items()}
+    declared = {name: hint.__metadata__ for name, hint in hints.items() if get_origin(hint) is Annotated}
+    return {
+        name: Meaning(*each) if isinstance(each[0], str) else Meaning(each[0].meaning, each[0].unit)
+        for name, each in declared.items()
+    }

@@ -55,11 +55,11 @@ class GemmWork(NamedTuple):
     m: Annotated[Number, "rows of A"]
     n: Annotated[Number, "columns of B"]
     k: Annotated[Number, "length of the contraction"]
-    bytes: Annotated[Number, "compulsory bytes"]
+    bytes: Annotated[Number, "compulsory bytes", "B"]
     a: Annotated[float, "bytes per element of A"] = 2.0
     b: Annotated[float, "bytes per element of B"] = 2.0
     c: Annotated[float, "bytes per element of C"] = 2.0
-    quantized: Annotated[Number, "bytes that the kernel that quantizes A reads and writes; 0: there is none"] = 0
+    quantized: Annotated[Number, "bytes that the kernel that quantizes A reads and writes; 0: there is none", "B"] = 0
     aligned: Annotated[Number, "fraction of the full rate at this row alignment"] = 1
     copies_a: Annotated[Number, "copies of A that a benchmark uses in turn; 0: A is used once"] = 0
     copies_b: Annotated[Number, "copies of B that a benchmark uses in turn; 0: B is used once"] = 0

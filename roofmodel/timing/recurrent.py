@@ -85,8 +85,8 @@ class ConvolutionWork(NamedTuple):
     batch: Annotated[Number, "sequences"]
     tokens: Annotated[Number, "tokens per sequence"]
     channels: Annotated[Number, "channels, each with its own filter"]
-    read: Annotated[Number, "bytes read"]
-    written: Annotated[Number, "bytes written"]
+    read: Annotated[Number, "bytes read", "B"]
+    written: Annotated[Number, "bytes written", "B"]
     launches: Annotated[Number, "kernels: 3 where queries, keys and values are filtered separately"] = 1
 
 
@@ -97,7 +97,7 @@ class DeltaRuleWork(NamedTuple):
     tokens: Annotated[Number, "tokens per sequence"]
     heads: Annotated[Number, "value heads"]
     chunks: Annotated[Number, "chunks of a sequence"]
-    bytes: Annotated[Number, "compulsory bytes"]
+    bytes: Annotated[Number, "compulsory bytes", "B"]
     decays: Annotated[Number, "decays per token and value head: 1, or the size of a key"]
 
 
@@ -105,8 +105,8 @@ class UpdateWork(NamedTuple):
     """The size of an update of a state."""
 
     blocks: Annotated[Number, "heads, or groups of 256 channels, of all sequences"]
-    read: Annotated[Number, "bytes read"]
-    written: Annotated[Number, "bytes written"]
+    read: Annotated[Number, "bytes read", "B"]
+    written: Annotated[Number, "bytes written", "B"]
 
 
 @formula
