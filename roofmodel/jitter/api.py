@@ -15,7 +15,6 @@ def jitter(
     steps: str | None = None,
     threshold: str | float | None = None,
     first_gap: FirstGap = "same-step",
-    what_if: bool = False,
     cache: PathLike | None = None,
     cluster: str | None = None,
     kernels: PathLike | None = None,
@@ -28,13 +27,12 @@ def jitter(
     Raises RoofError if fewer than two ranks are left.
 
     Args:
-        *files: Files of all ranks: Nsight Systems, PyTorch, step or operation tables, or patterns; - for stdin.
+        *files: Files of all ranks: Nsight Systems, PyTorch or step tables, or patterns; - for stdin.
         steps: Only steps A to B - 1.
         threshold: Time by which a rank must exceed the mean over ranks to be late (default: 100us, or 0.5% of the step
             if that is longer).
         first_gap: How late the first kernel of a step is: relative to the last collective of the same step or of the
             previous step.
-        what_if: Replay the steps with ideal times (tables of operations, Parquet).
         cache: Write the kernels to Parquet files in FOLDER, and read them there the next time.
         cluster: Compute with Dask: the address of a scheduler, or local for processes on this machine.
         kernels: Write all compared kernels of all ranks and steps to this CSV file, raw and as deviations.
@@ -52,7 +50,7 @@ def jitter(
     folder = None if cache is None else arguments.path("cache", cache)
     with report_progress(progress):
         analysis = study(
-            paths, steps_range=steps, threshold=threshold, first_gap=first_gap, what_if=what_if, cache=folder,
-            cluster=cluster, kernels=None if kernels is None else arguments.path("kernels", kernels),
+            paths, steps_range=steps, threshold=threshold, first_gap=first_gap, cache=folder, cluster=cluster,
+            kernels=None if kernels is None else arguments.path("kernels", kernels),
         )  # fmt: skip
     return JitterReport(analysis)

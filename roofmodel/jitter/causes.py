@@ -77,8 +77,7 @@ KINDS = {
 class Cause(NamedTuple):
     """A reason for late ranks or lost time. `ranks` is empty if it concerns all, or no particular ones.
 
-    `seconds_per_step` is how much later these ranks are than the others, on average; in tables of operations, what a
-    step saves without this cause alone.
+    `seconds_per_step` is how much later these ranks are than the others, on average.
     """
 
     kind: str

@@ -29,6 +29,5 @@ app = command(
         "roof jitter report.sqlite --steps 5:8 --threshold 50us -o jitter.png",
         "roof jitter rank*.csv --cache kernels",
         "roof jitter rank*.json.gz --kernels kernels.csv",
-        "roof jitter trace.parquet --what-if --format json",
     ),
 )

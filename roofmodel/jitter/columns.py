@@ -1,8 +1,8 @@
-"""The columns of the tables of jitter: ranks, steps, and the slowdowns of a what-if analysis."""
+"""The columns of the tables of jitter: ranks and steps."""
 
 from typing import Any, NamedTuple
 
-from roofmodel.jitter.jitter import OPERATIONS, Jitter, RankSummary
+from roofmodel.jitter.jitter import Jitter, RankSummary
 from roofmodel.jitter.reduced_steps import StepSummary
 from roofmodel.numbers import units
 from roofmodel.report.table import COUNT, NAME, SECONDS, Column, Table, Unit
@@ -16,11 +16,6 @@ def signed(seconds: float) -> str:
 
 DEVIATION = Unit(signed)
 FOUR_DIGITS = Unit(lambda seconds: units.seconds(seconds, 4))
-
-
-def unit_of_work(jitter: Jitter) -> str:
-    """What is compared between ranks."""
-    return "computation" if jitter.tool == OPERATIONS else "kernel"
 
 
 class RankSummaryRow(NamedTuple):
@@ -42,19 +37,13 @@ def rank_rows(jitter: Jitter) -> list[RankSummaryRow]:
 
 
 def _rank_label(row: RankSummaryRow) -> str:
-    rank, worker = row.summary.rank, row.summary.worker
+    rank = row.summary.rank
     labels = [f"GPU {rank.device}"] * (rank.device is not None) + [f"process {rank.process}"] * bool(rank.process)
-    if worker is not None:
-        labels = [f"dp_rank {worker.dp_rank}", f"stage {worker.stage}"]
     return f"{rank.number}: {', '.join([*labels, row.file])}"
 
 
-_WORKER = "data-parallel rank and pipeline stage, in tables of operations; else null"
-
-
-def ranks_table(operations: bool = False) -> Table:
-    """The columns of the ranks (RankSummaryRow) of a trace, or of a table of operations."""
-    compute = "forward and backward computations" if operations else "kernels that all ranks share, collectives apart"
+def ranks_table() -> Table:
+    """The columns of the ranks (RankSummaryRow)."""
     return Table(
         "ranks",
         (
@@ -64,20 +53,19 @@ def ranks_table(operations: bool = False) -> Table:
             Column("process", value="summary.rank.process", meaning="its process"),
             Column("device", unit=COUNT, value="summary.rank.device", meaning="the index of its GPU"),
             Column("host", value="summary.rank.host", meaning="its host, if the files identify it"),
-            Column("dp_rank", unit=COUNT, value="summary.worker.dp_rank", meaning=_WORKER),
-            Column("stage", unit=COUNT, value="summary.worker.stage", meaning=_WORKER),
             Column(
-                "kernels", "operations" if operations else "kernels", COUNT, "summary.rank.kernels", priority=2,
-                meaning="the number of kernels, or of operations",
+                "kernels", "kernels", COUNT, "summary.rank.kernels", priority=2,
+                meaning="the number of kernels",
             ),
             Column(
                 "common_compute_seconds", "compute", FOUR_DIGITS,
-                "summary.common_compute_seconds", unknown="–", legend=f"compute: {compute}",
+                "summary.common_compute_seconds", unknown="–",
+                legend="compute: kernels that all ranks share, collectives apart",
                 meaning="summed time of the kernels that all ranks share, without collectives",
             ),
             Column(
                 "compute_seconds", unit=SECONDS, value="summary.compute_seconds",
-                meaning="summed time of all kernels, without collectives; null in tables of operations",
+                meaning="summed time of all kernels, without collectives",
             ),
             Column(
                 "launch_to_start_median_seconds", "launch → start", SECONDS, "summary.launch_to_start_median_seconds",
@@ -107,17 +95,14 @@ def _first_late(step: StepSummary) -> str:
 
 
 def _lateness_legend(jitter: Jitter) -> str:
-    work = unit_of_work(jitter)
     meaning = (
         "late by, early by: deviation of the latest and of the earliest rank from the mean over ranks, before the "
+        "last collective of the step"
     )
-    meaning += "last collective of the step"
-    if jitter.tool == OPERATIONS:
-        meaning = "late by, early by: compute time of the latest and of the earliest rank, minus the mean over ranks"
     threshold = units.seconds(jitter.threshold)
     if all(step.diverges_at_kernel is None for step in jitter.steps):
         return f"{meaning}; no rank is late by more than {threshold}"
-    return f"{meaning}; from {work}: the first {work} at which the latest rank is late by more than {threshold}"
+    return f"{meaning}; from kernel: the first kernel at which the latest rank is late by more than {threshold}"
 
 
 def steps_table(jitter: Jitter | None = None) -> Table:
@@ -155,7 +140,7 @@ def steps_table(jitter: Jitter | None = None) -> Table:
                 "it is not late before the last collective",
             ),
             Column(
-                "kernel_name", f"from {unit_of_work(jitter)}" if jitter else "from kernel", NAME, text=_first_late,
+                "kernel_name", "from kernel", NAME, text=_first_late,
                 meaning="the name of this kernel",
             ),
             Column("cause", "cause", meaning="the kind of the largest delay of the latest rank"),
@@ -194,12 +179,3 @@ KERNEL_DEVIATIONS = Table(
     ),
 )
 """A row for each rank and kernel of the step with the largest deviation."""
-
-SLOWDOWNS = Table(
-    "slowdowns",
-    (
-        Column(None, "only this at its recorded time", NAME, lambda row: f"{row[0]} {row[1]}"),
-        Column(None, "slowdown", Unit("{:.4f}".format), lambda row: row[2]),
-    ),
-)
-"""A row for each part of a what-if analysis: its kind, its name, its slowdown."""

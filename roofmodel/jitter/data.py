@@ -9,7 +9,6 @@ import numpy as np
 from roofmodel.files import output_files
 from roofmodel.jitter.columns import rank_rows, ranks_table, steps_table
 from roofmodel.jitter.jitter import Jitter
-from roofmodel.jitter.pipelines.what_if import WhatIf
 
 SUFFIXES = (*output_files.PICTURES, "html", "json", "csv")
 
@@ -34,23 +33,8 @@ def document(jitter: Jitter) -> dict[str, Any]:
         },
         "steps": steps_table().records(jitter.steps),
         "causes": [cause._asdict() | {"ranks": list(cause.ranks)} for cause in jitter.causes],
-        "what_if": jitter.what_if and what_if_slowdowns(jitter.what_if),
         "findings": list(jitter.findings),
         "warnings": list(map(str, jitter.warnings)),
-    }
-
-
-def what_if_slowdowns(what_if: WhatIf) -> dict[str, Any]:
-    """The `what_if` object of the document."""
-    return {
-        "replay_error": what_if.replay_error,
-        "slowdown": what_if.slowdown,
-        "by_operation": dict(what_if.by_operation),
-        "by_dp_rank": {str(dp_rank): value for dp_rank, value in what_if.by_dp_rank.items()},
-        "by_stage": {str(stage): value for stage, value in what_if.by_stage.items()},
-        "by_worker": {f"{worker.dp_rank}-{worker.stage}": value for worker, value in what_if.by_worker.items()},
-        "m_w": what_if.m_w,
-        "m_s": what_if.m_s,
     }
 
 

@@ -17,27 +17,22 @@ from roofmodel.jitter import kernel_tables
 from roofmodel.jitter.alignment import LAST_STEP, Begins, Difference, KernelAlignment
 from roofmodel.jitter.causes import SIGNIFICANT, Cause
 from roofmodel.jitter.clocks import RankClocks
-from roofmodel.jitter.deviations import Deviations, Floats
-from roofmodel.jitter.pipelines.operation_deviations import OperationJitter, operation_jitter
-from roofmodel.jitter.pipelines.what_if import WhatIf, Worker
+from roofmodel.jitter.deviations import Floats
 from roofmodel.jitter.rank_files import is_rank_file
 from roofmodel.jitter.ranks import ComparedRank, marked_steps
 from roofmodel.jitter.reduced_steps import ReducedSteps, StepCurves, StepSummary
-from roofmodel.jitter.runs import check_cache, compare_ranks, mapped_pieces, read_run, too_few_ranks
+from roofmodel.jitter.runs import check_cache, compare_ranks, mapped_pieces, read_run
 from roofmodel.numbers import units
 from roofmodel.options.values import FirstGap, seconds_of
-from roofmodel.profiles.operation_table import are_operation_tables, read_operations
 from roofmodel.profiles.reading import expanded_files
 from roofmodel.trace.trace import step_range
 
-OPERATIONS = "operations"  # the tool of tables of operations
 # Choices of this project, without an external source.
 # Share of the step time between the ends of one collective from which a warning follows. Ranks leave a collective
 # within microseconds; ranks that are matched at different steps leave it up to a whole step apart.
 APART = 0.1
 MARK_STEPS = "Mark the steps: call step() of torch.profiler.profile after each, or open an NVTX range such as `step 5`"
 MAX_NAME = 60  # characters of a kernel's name in a warning
-LEAST_SLOWDOWN = 0.0005  # smaller slowdowns print as 0.0 %
 OTHER_STREAMS = 0.01  # share of the kernel time from which a warning names streams that are not compared
 
 
@@ -47,8 +42,7 @@ class RankSummary(NamedTuple):
     rank: ComparedRank
     common_compute_seconds: float | None  # None if no step of it is compared
     launch_to_start_median_seconds: float | None  # None without launches
-    compute_seconds: float | None = None  # of all kernels, collectives apart; None in tables of operations
-    worker: Worker | None = None  # data-parallel rank and pipeline stage, in tables of operations
+    compute_seconds: float  # of all kernels, collectives apart
 
 
 @dataclass(frozen=True)
@@ -71,7 +65,6 @@ class Jitter:
     causes: tuple[Cause, ...]
     findings: tuple[str, ...]
     warnings: tuple[Text, ...]
-    what_if: WhatIf | None = None
 
     @property
     def names(self) -> dict[str, str]:
@@ -100,7 +93,6 @@ def jitter(
     steps_range: str | None = None,
     threshold: str | float | None = None,
     first_gap: FirstGap = "same-step",
-    what_if: bool = False,
     cache: str | None = None,
     cluster: str | None = None,
     kernels: str | None = None,
@@ -119,14 +111,10 @@ def jitter(
         output_files.check(kernels, ["csv"])
         output_files.check_not_input(kernels, files)
     late = None if threshold is None else seconds_of("threshold", threshold, "100us")
-    options = _Options(late, first_gap, steps_range, low, high, what_if, folder, cluster, kernels)
+    options = _Options(late, first_gap, steps_range, low, high, folder, cluster, kernels)
     repeated = _repeated(files)
     expanded = [file for argument in files for file in expanded_files(str(argument))]
     stored = [file for file in expanded if is_rank_file(file)]
-    if not stored and are_operation_tables(expanded):
-        if kernels is not None:
-            raise WorkloadError(Option("kernels"), ": a table of operations has no kernels")
-        return _job_jitter(_read_operations(expanded, options), options, repeated)
     if cluster is not None and cache is None and len(stored) < len(expanded):
         raise WorkloadError(
             Option("cluster"), " needs Parquet files of the ranks, in a folder that all workers can read: add ",
@@ -143,7 +131,6 @@ class _Options(NamedTuple):
     steps_range: str | None  # as given
     low: int  # the first step
     high: int  # the step after the last
-    what_if: bool
     cache: str | None  # folder
     cluster: str | None  # address
     kernels: str | None  # CSV file for the kernels
@@ -161,11 +148,6 @@ def _kernel_jitter(files: Sequence[str], stored: frozenset[str], options: _Optio
     if not reduced.steps:
         raise _nothing_common(alignment, options.steps_range)
     every: list[Text] = [*run.warnings, *damaged]
-    if options.what_if:
-        every.append(
-            f"no what-if analysis: it needs a table of operations with stages and microbatches (Parquet); "
-            f"{units.count(len(run.files), 'file')} of {run.tool} {'has' if len(run.files) == 1 else 'have'} kernels"
-        )
     every += _alignment_warnings(alignment, reduced)
     labels = display_names(run.files)
     delays = [sums.launch_to_start_median_seconds for sums in reduced.of_rank]
@@ -187,67 +169,6 @@ def _kernel_jitter(files: Sequence[str], stored: frozenset[str], options: _Optio
         causes=tuple(reduced.causes),
         findings=tuple(_findings(reduced, alignment.ranks)),
         warnings=tuple(dict.fromkeys(rename_files(warning, labels) for warning in every)),
-    )
-
-
-def _read_operations(files: Sequence[str], options: _Options) -> OperationJitter:
-    """Read tables of operations. Raises RoofError without such steps, and for fewer than two ranks."""
-    every = read_operations(*files)
-    table = every.between_steps(options.low, options.high)
-    if not len(table.rows):
-        steps = sorted(set(every.rows["step"].tolist()))
-        raise WorkloadError(
-            Option("steps", options.steps_range), f": {table.file} has no such step; it has "
-            f"{units.count(len(steps), 'step')} ({units.listed(steps)})",
-        )  # fmt: skip
-    operations = operation_jitter(table, options.threshold)
-    if len(operations.ranks) < 2:
-        raise too_few_ranks(operations.files, "1 rank with operations", operations.warnings)
-    return operations
-
-
-def _job_jitter(operations: OperationJitter, options: _Options, warnings: Sequence[Text]) -> Jitter:
-    """The comparison of the ranks of a table of operations; computations take the place of kernels.
-
-    The findings are the whole slowdown, if the steps can be replayed, the causes by their cost, and the latest rank.
-    """
-    curves = operations.curves
-    nothing = np.zeros_like(curves.durations)
-    last = curves.durations.shape[1] - 1
-    shown = Deviations(curves.durations, nothing, curves.times_to_end, None, last)
-    labels = display_names(operations.files)
-    slowdowns = operations.what_if
-    compute = [rank.compute_seconds for rank in operations.ranks]
-    findings = [cause.evidence for cause in operations.causes]
-    findings.append(_latest_finding(operations.steps, operations.threshold))
-    if slowdowns is not None and slowdowns.slowdown - 1 >= LEAST_SLOWDOWN:
-        findings.insert(0, f"stragglers make the steps {slowdowns.slowdown - 1:.1%} longer than with ideal times")
-    return Jitter(
-        tool=OPERATIONS,
-        files=operations.files,
-        ranks=tuple(
-            RankSummary(
-                ComparedRank(rank.rank, rank.file, None, None, None, rank.operations),
-                seconds,
-                None,
-                worker=Worker(rank.dp_rank, rank.stage),
-            )
-            for rank, seconds in zip(operations.ranks, compute, strict=True)
-        ),
-        aligned_by="microbatch and model chunk of computations",
-        common_kernels=operations.computations,
-        difference=None,
-        clocks=RankClocks(np.zeros(len(compute)), None, None),
-        threshold=operations.threshold,
-        first_gap="same-step",
-        step_seconds=operations.step_seconds,
-        steps=operations.steps,
-        lateness=operations.lateness,
-        curves=StepCurves(curves.step, curves.ranks, curves.names, shown),
-        causes=operations.causes,
-        findings=tuple(findings),
-        warnings=tuple(dict.fromkeys(rename_files(warning, labels) for warning in (*warnings, *operations.warnings))),
-        what_if=slowdowns if options.what_if else None,
     )
 
 

@@ -10,10 +10,9 @@ from typing import Any
 
 from roofmodel.files import output_files
 from roofmodel.jitter import data, picture
-from roofmodel.jitter.columns import SLOWDOWNS, rank_rows, ranks_table, steps_table
-from roofmodel.jitter.jitter import OPERATIONS, Jitter
-from roofmodel.jitter.pipelines.what_if import WhatIf
-from roofmodel.jitter.tables import alignment_text, slowdown_rows, what_if_text
+from roofmodel.jitter.columns import rank_rows, ranks_table, steps_table
+from roofmodel.jitter.jitter import Jitter
+from roofmodel.jitter.tables import alignment_text
 from roofmodel.report import encoding
 from roofmodel.report.page import IMAGE_SOURCES, page_file, render_page
 from roofmodel.report.table import Table
@@ -34,12 +33,11 @@ def html(jitter: Jitter) -> str:
         findings="".join(f"<li>{escape(finding)}.</li>" for finding in jitter.findings),
         alignment=escape(alignment_text(jitter)),
         picture=_svg(jitter),
-        what_if="" if jitter.what_if is None else "\n".join(_what_if(jitter.what_if)),
         steps=_table(
             steps_table(jitter), jitter.steps, jitter.worst_steps(MAX_ROWS), "steps with the largest deviations"
         ),
         ranks=_table(
-            ranks_table(jitter.tool == OPERATIONS),
+            ranks_table(),
             rank_rows(jitter),
             jitter.latest_ranks(MAX_ROWS),
             "ranks with the largest mean deviations",
@@ -59,13 +57,6 @@ def save(jitter: Jitter, path: str) -> Path:
             "csv": lambda: data.as_csv(jitter),
         },
     )
-
-
-def _what_if(what_if: WhatIf) -> list[str]:
-    rows = slowdown_rows(what_if)
-    note = "Slowdown if only this keeps its recorded time and all other operations take their ideal time."
-    table = _table(SLOWDOWNS, rows, range(min(len(rows), MAX_ROWS)), "first rows")
-    return ["<h2>What if</h2>", f"<p>{escape(what_if_text(what_if))}</p>", f'<p class="note">{note}</p>', table]
 
 
 def _svg(jitter: Jitter) -> str:

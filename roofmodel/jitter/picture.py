@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from roofmodel.jitter.columns import signed, unit_of_work
-from roofmodel.jitter.jitter import OPERATIONS, Jitter
-from roofmodel.jitter.pipelines.what_if import WhatIf
+from roofmodel.jitter.columns import signed
+from roofmodel.jitter.jitter import Jitter
 from roofmodel.jitter.reduced_steps import StepCurves
 from roofmodel.jitter.tables import TOOLS
 from roofmodel.numbers import units
@@ -53,8 +52,6 @@ def draw(jitter: Jitter, path: Path, form: str, with_findings: bool = True) -> N
         "Time to the end of a kernel: sum of gaps and durations, collectives with duration 0. Lower left: the same "
         "step, without collectives."
     )
-    if jitter.tool == OPERATIONS:
-        foot = "Forward and backward computations in the order of the last pipeline stage; communication is left out."
     if (size := _ranks_per_row(len(jitter.ranks))) > 1:
         foot += (
             f" Heat map: each row shows {size} ranks by their deviation with the largest absolute value; the ranks "
@@ -75,8 +72,8 @@ def draw(jitter: Jitter, path: Path, form: str, with_findings: bool = True) -> N
         curves = jitter.curves
         split = 0.36 * tall if curves is not None and curves.deviations.launch_to_start is not None else 0.0
         if curves is not None:
-            _time_to_end(axes, curves, jitter.threshold, unit_of_work(jitter))
-            _parts_of_two_ranks(figure, curves, unit_of_work(jitter), (0.09, lower, 0.4, tall), split)
+            _time_to_end(axes, curves, jitter.threshold)
+            _parts_of_two_ranks(figure, curves, (0.09, lower, 0.4, tall), split)
         _by_step(figure.add_axes((0.58, upper, 0.39, tall)), jitter)
         _heat_map(figure, figure.add_axes((0.58, lower, 0.31, tall)), jitter)
         for place, line in enumerate(lines):
@@ -92,9 +89,9 @@ def _style(axes: Axes, title: str, across: str) -> None:
     axes.tick_params(labelsize=8)
 
 
-def _time_to_end(axes: Axes, curves: StepCurves, threshold: float, unit: str) -> None:
+def _time_to_end(axes: Axes, curves: StepCurves, threshold: float) -> None:
     deviations = curves.deviations
-    _style(axes, f"time to the end of each {unit}, step {curves.step}", unit)
+    _style(axes, f"time to the end of each kernel, step {curves.step}", "kernel")
     others = [
         place for place in deviations.lateness.argsort()[::-1] if place not in (deviations.earliest, deviations.latest)
     ]
@@ -107,8 +104,7 @@ def _time_to_end(axes: Axes, curves: StepCurves, threshold: float, unit: str) ->
             deviations.times_to_end[place], color=color, lw=1.3, marker=shape, ms=4, markevery=every, label=label,
             zorder=3,
         )  # fmt: skip
-    if unit == "kernel":
-        axes.axvline(deviations.last, color="0.5", linewidth=0.8, linestyle=":", label="before the last collective")
+    axes.axvline(deviations.last, color="0.5", linewidth=0.8, linestyle=":", label="before the last collective")
     diverges = deviations.diverges_at(deviations.latest, threshold)
     if diverges is not None:
         axes.axvline(diverges, color=LATEST, linewidth=0.8, linestyle="--", label=f"late by {units.seconds(threshold)}")
@@ -118,7 +114,7 @@ def _time_to_end(axes: Axes, curves: StepCurves, threshold: float, unit: str) ->
 
 
 def _parts_of_two_ranks(
-    figure: Figure, curves: StepCurves, unit: str, box: tuple[float, float, float, float], split: float
+    figure: Figure, curves: StepCurves, box: tuple[float, float, float, float], split: float
 ) -> None:
     """The parts of the deviations of the latest rank and, at its right, of the earliest; equal scales.
 
@@ -131,8 +127,8 @@ def _parts_of_two_ranks(
         at = left + column * width * 0.52
         axes = figure.add_axes((at, bottom + split, width * 0.48, height - split), sharey=shared[0])
         below = figure.add_axes((at, bottom, width * 0.48, split - 0.02), sharey=shared[1]) if split else None
-        _parts(axes, below, curves, unit, place)
-        axes.set_title(f"rank {curves.ranks[place]} ({which}), by {unit}", fontsize=9, loc="left", pad=17)
+        _parts(axes, below, curves, place)
+        axes.set_title(f"rank {curves.ranks[place]} ({which}), by kernel", fontsize=9, loc="left", pad=17)
         drawn = [each for each in (axes, below) if each is not None]
         if column == 0:
             handles = [handle for each in drawn for handle in each.get_legend_handles_labels()[0]]
@@ -143,23 +139,20 @@ def _parts_of_two_ranks(
                 each.tick_params(labelleft=False)
 
 
-def _parts(axes: Axes, below: Axes | None, curves: StepCurves, unit: str, rank: int) -> None:
+def _parts(axes: Axes, below: Axes | None, curves: StepCurves, rank: int) -> None:
     """Durations and gaps of a rank, which sum to its deviation, and on axes of their own launch to start.
 
     Collectives, and kernels after the last one before which ranks are compared, are left out: the latest rank waits
     least in a collective, and this difference would hide its cause.
     """
     deviations = curves.deviations
-    _style(axes, "", unit)
+    _style(axes, "", "kernel")
     hidden = np.array([category(name) == "communication" for name in curves.names], dtype=bool)
-    if unit == "kernel":
-        hidden |= np.arange(len(hidden)) > deviations.last
-    parts = [("duration", deviations.durations, marks.GREEN)]
-    if unit == "kernel":
-        parts.insert(0, ("gap", deviations.gaps, marks.ORANGE))
+    hidden |= np.arange(len(hidden)) > deviations.last
+    parts = [("gap", deviations.gaps, marks.ORANGE), ("duration", deviations.durations, marks.GREEN)]
     drawn = [(axes, *part) for part in parts]
     if below is not None and deviations.launch_to_start is not None:
-        _style(below, "", unit)
+        _style(below, "", "kernel")
         axes.tick_params(labelbottom=False)
         axes.set_xlabel("")
         drawn.append((below, "launch to start", deviations.launch_to_start, marks.PURPLE))
@@ -202,33 +195,30 @@ def _by_step(axes: Axes, jitter: Jitter) -> None:
 
 
 def _heat_map(figure: Figure, axes: Axes, jitter: Jitter) -> None:
-    if jitter.what_if is not None:
-        title, values, center = "slowdown by rank and step, others ideal", _slowdowns(jitter, jitter.what_if), 1.0
-    else:
-        title, values, center = "deviation by rank and step", jitter.lateness.T, 0.0
+    title, values = "deviation by rank and step", jitter.lateness.T
     ranks = len(values)
     size = _ranks_per_row(ranks)
     title += f", largest of {size} ranks" * (size > 1) + " (gray: no value)" * bool(np.isnan(values).any())
     axes.set_title(title, fontsize=10, loc="left")
-    limit = float(np.nanmax(np.abs(values - center))) or 1e-9
-    shown = largest_deviations(values, center, size)
+    limit = float(np.nanmax(np.abs(values))) or 1e-9
+    shown = largest_deviations(values, size)
     axes.set_facecolor("0.8")  # of ranks without a value: white is the center of the map
     image = axes.imshow(
-        shown, aspect="auto", cmap="RdBu_r", vmin=center - limit, vmax=center + limit, interpolation="nearest",
+        shown, aspect="auto", cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="nearest",
         rasterized=True, extent=(-0.5, values.shape[1] - 0.5, len(shown) * size - 0.5, -0.5),
     )  # fmt: skip
     axes.set_ylim(ranks - 0.5, -0.5)
     if len(shown) <= NUMBERED[0] and shown.shape[1] <= NUMBERED[1]:  # in gray, both ends of the map are dark
         for (row, step), value in np.ndenumerate(shown):
-            dark = abs(value - center) > 0.6 * limit
+            dark = abs(value) > 0.6 * limit
             axes.text(
-                step, row, "" if np.isnan(value) else _written(value, center), ha="center", va="center", fontsize=6,
+                step, row, "" if np.isnan(value) else signed(value), ha="center", va="center", fontsize=6,
                 color="white" if dark else "0.1",
             )  # fmt: skip
     numbers = [rank.rank.number for rank in jitter.ranks]
     _ticks(axes, [step.step for step in jitter.steps], numbers)
     if ranks > MAX_TICKS:
-        for first, last in latest_ranks(values - center):
+        for first, last in latest_ranks(values):
             text = str(numbers[first]) if first == last else f"{numbers[first]}–{numbers[last]}"
             axes.annotate(
                 text, (1, (first + last) / 2), (3, 0), xycoords=axes.get_yaxis_transform(), textcoords="offset points",
@@ -236,24 +226,19 @@ def _heat_map(figure: Figure, axes: Axes, jitter: Jitter) -> None:
             )  # fmt: skip
     left, bottom, width, height = axes.get_position().bounds
     bar = figure.colorbar(image, cax=figure.add_axes((left + width + 0.045, bottom, 0.012, height)))
-    low, high = min(center, float(np.nanmin(shown))), max(center, float(np.nanmax(shown)))
+    low, high = min(0.0, float(np.nanmin(shown))), max(0.0, float(np.nanmax(shown)))
     if low < high:
         bar.ax.set_ylim(low, high)
-    bar.ax.yaxis.set_major_formatter(lambda value, _: _written(value, center))
+    bar.ax.yaxis.set_major_formatter(lambda value, _: signed(value))
     bar.ax.tick_params(labelsize=7)
-
-
-def _written(value: float, center: float) -> str:
-    """A slowdown (the center is 1) or a deviation."""
-    return f"{value:.2f}" if center else signed(value)
 
 
 def _ranks_per_row(ranks: int) -> int:
     return -(-ranks // MAX_MAP_ROWS)
 
 
-def largest_deviations(values: NDArray[np.float64], center: float, size: int) -> NDArray[np.float64]:
-    """Of each `size` ranks the value with the largest distance from the center: ranks x steps to rows x steps.
+def largest_deviations(values: NDArray[np.float64], size: int) -> NDArray[np.float64]:
+    """Of each `size` ranks the largest absolute value, with its sign: ranks x steps to rows x steps.
 
     A mean would hide a single late rank. NaN if no rank of a row has the step.
     """
@@ -263,7 +248,7 @@ def largest_deviations(values: NDArray[np.float64], center: float, size: int) ->
     padded = np.full((rows * size, values.shape[1]), np.nan)
     padded[: len(values)] = values
     grouped = padded.reshape(rows, size, -1)
-    distances = np.nan_to_num(np.abs(grouped - center), nan=-1.0)
+    distances = np.nan_to_num(np.abs(grouped), nan=-1.0)
     return np.asarray(np.take_along_axis(grouped, distances.argmax(axis=1)[:, None], axis=1)[:, 0])
 
 
@@ -285,13 +270,6 @@ def latest_ranks(deviations: NDArray[np.float64]) -> list[tuple[int, int]]:
         if all(abs(sum(group) - sum(other)) / 2 > LABEL_HEIGHT * len(means) for other in shown_groups):
             shown_groups.append(group)
     return shown_groups[:MAX_LABELS]
-
-
-def _slowdowns(jitter: Jitter, what_if: WhatIf) -> NDArray[np.float64]:
-    """The slowdown of each worker in each step: (ranks, steps). NaN for workers that are not replayed."""
-    slowdowns = dict(zip(what_if.by_worker, what_if.worker_slowdowns, strict=True))
-    unknown = np.full(what_if.worker_slowdowns.shape[1], np.nan)
-    return np.stack([slowdowns.get(rank.worker, unknown) for rank in jitter.ranks if rank.worker is not None])
 
 
 def _ticks(axes: Axes, steps: list[int], ranks: Sequence[int] = ()) -> None:

@@ -242,7 +242,7 @@ def _readable(path: str) -> Iterator[Any]:
     try:
         from pyarrow import ArrowException, OSFile, parquet
     except ImportError:
-        raise ProfileError(f"{path}: Parquet needs pyarrow: pip install pyarrow, or the extra `trace`") from None
+        raise ProfileError(f"{path}: Parquet needs pyarrow: pip install pyarrow, or the extra `parquet`") from None
     try:
         with (
             OSFile(path) as stream,

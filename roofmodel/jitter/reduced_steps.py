@@ -42,7 +42,7 @@ class DamagedRanks(Exception):
 
 
 class StepSummary(NamedTuple):
-    """Lateness in one step. Ranks are numbers; in tables of operations, computations take the place of kernels."""
+    """Lateness in one step. Ranks are numbers."""
 
     step: int
     earliest_rank: int

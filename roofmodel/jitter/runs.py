@@ -118,7 +118,7 @@ def read_run(
             warnings.append(f"{file}: no kernels; this file is left out")
     ranks = compared_ranks((part for each in intact.values() for part in each.parts), warnings)
     if len(ranks) < 2:
-        raise too_few_ranks(files, f"{units.count(len(ranks), 'rank')} with kernels", warnings)
+        raise _too_few_ranks(files, f"{units.count(len(ranks), 'rank')} with kernels", warnings)
     return RunRanks(tools[0], tuple(intact), ranks, tuple(warnings))
 
 
@@ -188,7 +188,7 @@ def check_cache(folder: str) -> str:
     return folder
 
 
-def too_few_ranks(files: Sequence[str], ranks: str, reasons: Sequence[str]) -> ProfileError:
+def _too_few_ranks(files: Sequence[str], ranks: str, reasons: Sequence[str]) -> ProfileError:
     """The error about a run that has too few ranks for a comparison."""
     why = f": {reasons[-1]}" if reasons else ""
     return ProfileError(
@@ -226,7 +226,7 @@ def compare_ranks(
             warnings += [f"{text}; rank {ranks[place].number} is left out" for place, text in damaged.items()]
             ranks = [rank for place, rank in enumerate(ranks) if place not in damaged]
         if len(ranks) < 2:
-            raise too_few_ranks(run.files, f"{units.count(len(ranks), 'rank')} with kernels", warnings)
+            raise _too_few_ranks(run.files, f"{units.count(len(ranks), 'rank')} with kernels", warnings)
 
 
 def _places(error: rank_files.DamagedRankFile, ranks: Sequence[ComparedRank]) -> dict[int, str]:

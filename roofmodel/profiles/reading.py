@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
-from roofmodel.errors import JITTER, NCU_COMMAND, VALIDATE, ProfileError, Text, shorten
+from roofmodel.errors import NCU_COMMAND, VALIDATE, ProfileError, Text, shorten
 from roofmodel.files.file_names import display_names
 from roofmodel.files.foreign_formats import foreign_profile
 from roofmodel.profiles import nsys, nsys_stats, nvprof, nvprof_database, rocprof, torch_trace
@@ -233,7 +233,7 @@ def recognized(source: InputFile) -> tuple[str, Read]:
     elif _AMD.search(head):
         raise _NotAProfile(source.name, "this output of AMD's rocprof is not supported", AMD_ALTERNATIVE)
     elif head.startswith(b"PAR1"):
-        raise _NotAProfile(source.name, "a Parquet file", "for a table of training operations use ", JITTER)
+        description = "not a profiler export but a Parquet file"
     elif set(head.partition(b"\n")[0].strip().split(b",")) >= MEASURED_COLUMNS:
         raise _NotAProfile(source.name, "a table of measured operations", "for its errors use ", VALIDATE)
     elif b"\0" in head:
@@ -276,7 +276,7 @@ def opened_sources(paths: Iterable[str | Path]) -> Iterator[list[InputFile]]:
                 if "-" not in sources:
                     sources["-"] = copied(sys.stdin.buffer, "standard input")
                 continue
-            for file in matching_files(path):
+            for file in _matching_files(path):
                 if file.is_file():
                     sources.setdefault(file.resolve(), _source(str(file), file))
                 else:
@@ -288,7 +288,7 @@ def opened_sources(paths: Iterable[str | Path]) -> Iterator[list[InputFile]]:
 def expanded_files(argument: str) -> list[str]:
     """The files that a path, a pattern or a folder names; `-` stays. Raises ProfileError if there are none."""
     if argument == "-" or not _is_folder(argument):
-        return [argument] if argument == "-" else list(map(str, matching_files(argument)))
+        return [argument] if argument == "-" else list(map(str, _matching_files(argument)))
     files = [str(file) for file in sorted(Path(argument).iterdir()) if file.is_file() and file.name[0] != "."]
     if not files:
         raise ProfileError(f"{argument}: the folder contains no files; give the files of a run")
@@ -302,7 +302,7 @@ def _is_folder(argument: str) -> bool:
         return False
 
 
-def matching_files(path: str) -> list[Path]:
+def _matching_files(path: str) -> list[Path]:
     """The files that a path or pattern names. Raises ProfileError for a folder, and if there are none."""
     if not path:
         raise ProfileError("'' is not a file name; give a profiler file, or - for standard input")

@@ -14,7 +14,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-import roofmodel
 from benchmarks.many_ranks import PER_HOST
 from roofmodel.errors import RoofError
 from roofmodel.jitter.alignment import align_kernels, rank_sequences
@@ -29,7 +28,6 @@ from roofmodel.jitter.deviations import (
 )
 from roofmodel.jitter.jitter import Jitter, _kernels_finding, jitter
 from roofmodel.jitter.kernels import NO_STEP, KernelTable
-from roofmodel.jitter.pipelines.operation_deviations import OperationCurves, step_summary
 from roofmodel.jitter.rank_sums import batches, read_steps
 from roofmodel.jitter.ranks import ComparedRank
 from roofmodel.jitter.reduced_steps import ReducedSteps
@@ -169,16 +167,6 @@ def test_a_rank_diverges_at_the_kernel_at_which_it_is_late_and_not_if_it_is_earl
     assert found.diverges_at(0, 100e-6) == 2
     assert found.diverges_at(1, 100e-6) is None  # early before the last collective
     assert curves(np.stack([late, -late]), last=1).diverges_at(0, 100e-6) is None
-
-
-@given(st.lists(st.integers(-500, 500), min_size=1, max_size=12), st.integers(1, 400))
-def test_kernels_and_operations_diverge_at_the_same_index(microseconds: list[int], threshold: int) -> None:
-    durations = np.stack([np.array(microseconds), -np.array(microseconds)]) / 1e6
-    operations = OperationCurves(0, (0, 1), tuple(map(str, microseconds)), durations)
-    kernels = curves(operations.times_to_end, last=len(microseconds) - 1)
-    assert step_summary(operations, threshold / 1e6, []).diverges_at_kernel == kernels.diverges_at(
-        kernels.latest, threshold / 1e6
-    )
 
 
 def test_the_first_gap_does_not_depend_on_the_clock() -> None:
@@ -438,13 +426,6 @@ def test_ranks_with_different_numbers_of_steps_are_compared_by_step(tmp_path: Pa
     longer = re.search(r"is ([\d.]+)% longer than the median", text)
     assert longer is not None
     assert float(longer[1]) < 1
-
-
-def test_what_if_on_kernels_has_a_warning_with_the_required_input(tmp_path: Path) -> None:
-    report = roofmodel.jitter(*written(tmp_path, planted(ranks=2, steps=2)), what_if=True)
-    assert report.to_dict()["what_if"] is None
-    assert any("table of operations" in warning for warning in report.warnings)
-    assert not [w for w in roofmodel.jitter(*written(tmp_path, planted(ranks=2, steps=2))).warnings if "what-if" in w]
 
 
 # --- PyTorch traces ---------------------------------------------------------------------------------------------

@@ -302,18 +302,20 @@ def test_a_killed_worker_loses_no_rank_and_counts_none_twice(
     assert result(found) == expected
 
 
-def test_another_parquet_file_is_refused_with_its_columns_and_the_layouts_that_are_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("columns", [("time", "loss"), ("dp_rank", "stage", "rank", "step", "start_ts", "duration")])
+def test_another_parquet_file_is_refused_with_its_columns_and_the_files_that_are_read(
+    tmp_path: Path, columns: tuple[str, ...]
+) -> None:
     import pandas
 
     path = tmp_path / "other.parquet"
-    pandas.DataFrame({"time": [1], "loss": [2.0]}).to_parquet(path)
+    pandas.DataFrame({column: [1] for column in columns}).to_parquet(path)
     with pytest.raises(RoofError) as raised:
         jitter([str(path)])
     text = str(raised.value)
-    assert text.startswith(
-        f"{path}: a Parquet file with other columns (time, loss); use a table of training operations"
-    )
-    assert "dp_rank, stage, rank, step, optype" in text  # a table of operations
+    assert text.startswith(f"{path}: not a profiler export but a Parquet file ({', '.join(columns)}); supported: ")
+    assert "Nsight Systems" in text
     assert "kernel_start, kernel_stream" in text  # a table of kernels
     assert "cache" in text  # files of ranks
-    assert "roofmodel.jitter()" not in text
+    with pytest.raises(RoofError, match="not a profiler export but a Parquet file; supported tools: "):
+        roofmodel.trace(path)

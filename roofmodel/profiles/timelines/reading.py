@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 from roofmodel.errors import Option, ProfileError
 from roofmodel.files.file_names import display_names
-from roofmodel.profiles import nsys, operation_table, rocprof_database, torch_trace
+from roofmodel.profiles import nsys, rocprof_database, torch_trace
 from roofmodel.profiles.nsys_database import is_database
 from roofmodel.profiles.reading import InputFile, opened_sources, profiler_files, recognized
 from roofmodel.profiles.timelines import activity_tables, step_table
@@ -150,9 +150,9 @@ def _parquet_columns(source: InputFile) -> list[str] | None:
 def _unknown_parquet(source: InputFile, columns: Sequence[str]) -> ProfileError:
     more = f" and {len(columns) - _LISTED} more" if len(columns) > _LISTED else ""
     return ProfileError(
-        f"{source.name}: a Parquet file with other columns ({', '.join(columns[:_LISTED])}{more}); use a table of "
-        f"training operations (columns {', '.join(operation_table.COLUMNS)}), a table of kernels (columns "
-        f"{', '.join(step_table.COLUMNS)}), or a file that ", Option("cache"), " wrote",
+        f"{source.name}: not a profiler export but a Parquet file ({', '.join(columns[:_LISTED])}{more}); supported: "
+        f"files of {', '.join(READERS)}, tables of kernels (columns {', '.join(step_table.COLUMNS)}), files that ",
+        Option("cache"), " wrote",
     )  # fmt: skip
 
 

@@ -1,1 +1,0 @@
-"""Tables of operations of pipelines: schedules, dependencies, causes, replays with ideal times."""
