@@ -204,9 +204,17 @@ def test_the_modules_that_contributing_names_exist() -> None:
     assert not [path for path in paths if not (ROOT / path).exists()]
 
 
-def test_folders_have_at_most_24_modules_and_modules_at_most_500_lines() -> None:
+# Folders whose modules are still to be merged, with their number today.
+STILL_LARGER = {
+    "compare": 21, "counting": 21, "explain": 18, "jitter": 23, "measure": 22, "plan": 24, "plot": 22, "report": 19,
+    "roofline": 21, "steps": 18, "sweep": 21, "trace": 24,
+}  # fmt: skip
+
+
+def test_folders_have_at_most_16_modules_and_modules_at_most_600_lines() -> None:
     """Families have a module each; `__init__` and `__main__` are not counted."""
     modules = [path for path in (ROOT / "roofmodel").rglob("*.py") if not path.stem.startswith("__")]
     sizes = Counter(path.parent for path in modules if path.parent.name != "families")
-    assert {folder.name: size for folder, size in sizes.items() if size > 24} == {}
-    assert [path.name for path in modules if len(path.read_text(encoding="utf-8").splitlines()) > 500] == []
+    limits = {folder.name: STILL_LARGER.get(folder.name, 16) for folder in sizes}
+    assert {folder.name: size for folder, size in sizes.items() if size > limits[folder.name]} == {}
+    assert [path.name for path in modules if len(path.read_text(encoding="utf-8").splitlines()) > 600] == []

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections import defaultdict
 from pathlib import Path
 
@@ -26,3 +28,21 @@ def test_each_class_name_is_used_once() -> None:
         for name in re.findall(r"^class (\w+)", path.read_text(encoding="utf-8"), re.MULTILINE):
             places[name].append(path.name)
     assert not {name: files for name, files in places.items() if len(files) > 1}
+
+
+MODULES_OF_ESTIMATE = 116
+"""Modules that `roof estimate gpt2-xl --hw a100` may import; 70 is the aim, so that the walk is read in one sitting."""
+PRINT_LOADED_MODULES = """
+import atexit, sys
+from roofmodel.__main__ import main
+atexit.register(lambda: print(*(name for name in sys.modules if name.startswith("roofmodel")), file=sys.stderr))
+sys.argv = ["roof", "estimate", "gpt2-xl", "--hw", "a100"]
+main()
+"""
+
+
+def test_an_estimate_imports_few_modules() -> None:
+    done = subprocess.run([sys.executable, "-c", PRINT_LOADED_MODULES], capture_output=True, text=True, check=True)
+    names = done.stderr.splitlines()[-1].split()
+    assert "roofmodel.steps.estimate" in names
+    assert len(names) <= MODULES_OF_ESTIMATE, names

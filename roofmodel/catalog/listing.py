@@ -15,8 +15,7 @@ from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Pipe
 from roofmodel.errors import Command, Option
 from roofmodel.models.architecture import Architecture
-from roofmodel.models.families import family_of
-from roofmodel.models.family import Family
+from roofmodel.models.families import Family, family_of
 from roofmodel.models.fields import CORE
 from roofmodel.models.hub import Checkpoint
 from roofmodel.numbers import units

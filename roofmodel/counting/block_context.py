@@ -9,7 +9,7 @@ from typing import NamedTuple
 from roofmodel.counting import vector_flops
 from roofmodel.counting.operator import Builder, Operator, fuse
 from roofmodel.counting.workload import Step
-from roofmodel.models.norms_and_activations import Norm
+from roofmodel.models.layers import Norm
 from roofmodel.numbers.algebra import Number
 
 

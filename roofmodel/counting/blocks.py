@@ -28,11 +28,26 @@ from roofmodel.counting.notation import Sizes
 from roofmodel.counting.operator import Builder, Operator
 from roofmodel.counting.workload import Step, pairs
 from roofmodel.models.architecture import Architecture, Head, HeadStage, Network, Stack
-from roofmodel.models.attention import Attention, CrossAttention, LatentAttention
-from roofmodel.models.embeddings import Embedding, Patches, PerLayerEmbedding
-from roofmodel.models.layers import MLP, Layer, MoE, Part, PerLayerGate, TokenConvolution
-from roofmodel.models.norms_and_activations import Norm
-from roofmodel.models.recurrent import DeltaRule, Lightning, Mamba, Mamba2, ShortConvolution
+from roofmodel.models.layers import (
+    MLP,
+    Attention,
+    CrossAttention,
+    DeltaRule,
+    Embedding,
+    LatentAttention,
+    Layer,
+    Lightning,
+    Mamba,
+    Mamba2,
+    MoE,
+    Norm,
+    Part,
+    Patches,
+    PerLayerEmbedding,
+    PerLayerGate,
+    ShortConvolution,
+    TokenConvolution,
+)
 from roofmodel.numbers.algebra import quotient
 
 # Kind of part -> name of its sublayer, output tensor, and the function of this package that builds its operators.

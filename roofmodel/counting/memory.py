@@ -10,10 +10,19 @@ from roofmodel.counting.number_formats import Format
 from roofmodel.counting.operator import Operator
 from roofmodel.counting.workload import Step
 from roofmodel.models.architecture import Architecture, Stack
-from roofmodel.models.attention import Attention, CrossAttention, LatentAttention
-from roofmodel.models.embeddings import Embedding
-from roofmodel.models.layers import Part, parts
-from roofmodel.models.recurrent import DeltaRule, Lightning, Mamba, Mamba2, ShortConvolution
+from roofmodel.models.layers import (
+    Attention,
+    CrossAttention,
+    DeltaRule,
+    Embedding,
+    LatentAttention,
+    Lightning,
+    Mamba,
+    Mamba2,
+    Part,
+    ShortConvolution,
+    parts,
+)
 from roofmodel.numbers.algebra import Number, either, largest, minimum, quotient
 
 

@@ -9,8 +9,7 @@ from roofmodel.counting.number_formats import FORMATS, Widths
 from roofmodel.counting.operator import Operator
 from roofmodel.counting.workload import Step
 from roofmodel.models.architecture import Architecture
-from roofmodel.models.pipeline_stages import stage
-from roofmodel.models.sharding import shard
+from roofmodel.models.sharding import shard, stage
 
 ONE_FORMAT = Widths(FORMATS["fp16"], FORMATS["fp16"], FORMATS["fp16"])
 Walk = Callable[[Architecture, Step], tuple[Operator, ...]]

@@ -16,8 +16,7 @@ from roofmodel.counting.operator import Operator
 from roofmodel.counting.passes import Walk, as_eager, gpu_share, one_pass
 from roofmodel.counting.workload import Step, Workload
 from roofmodel.models.architecture import Architecture
-from roofmodel.models.pipeline_stages import kinds_of_stages
-from roofmodel.models.sharding import shard
+from roofmodel.models.sharding import kinds_of_stages, shard
 from roofmodel.numbers.algebra import Number, is_just, mean, trace_branches
 
 

@@ -25,8 +25,7 @@ from roofmodel.counting.training import (
 )
 from roofmodel.counting.workload import Step
 from roofmodel.models.architecture import Architecture, Stack, StageSlice
-from roofmodel.models.pipeline_stages import parts_of_stage
-from roofmodel.models.sharding import shard
+from roofmodel.models.sharding import parts_of_stage, shard
 from roofmodel.numbers.algebra import Number, is_just, minimum
 
 

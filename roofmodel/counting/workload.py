@@ -27,7 +27,7 @@ class Parallel(NamedTuple):
 
     * `tp`: GPUs that share each layer (tensor parallelism, `models/sharding.py`);
     * `dp`: replicas, each with its part of the batch;
-    * `pp`: pipeline stages of a replica, each with `vpp` model chunks (`models/pipeline_stages.py`); counts are those
+    * `pp`: pipeline stages of a replica, each with `vpp` model chunks (`models/sharding.py`); counts are those
       of one GPU of one `stage`;
     * `ep`: GPUs that share the experts of an MoE model: some of the `tp` GPUs, or the GPUs of several replicas
       (`experts_span_replicas`);

@@ -15,7 +15,7 @@ from roofmodel.counting.operator import Operator
 from roofmodel.errors import Message, Option, Text, WorkloadError, ignored
 from roofmodel.explain.explain import Explanation, Quantity, SymbolicOperator, explain
 from roofmodel.models.architecture import Architecture, Network
-from roofmodel.models.recurrent import DeltaRule
+from roofmodel.models.layers import DeltaRule
 from roofmodel.numbers.algebra import Number
 from roofmodel.options.workload import non_default_options
 

@@ -17,9 +17,7 @@ from roofmodel.counting.number_formats import FORMATS, Widths
 from roofmodel.counting.operator import Builder, Operator
 from roofmodel.counting.workload import Step
 from roofmodel.errors import WorkloadError, choices, shorten
-from roofmodel.models.attention import Attention, LatentAttention
-from roofmodel.models.norms_and_activations import Norm
-from roofmodel.models.recurrent import DeltaRule
+from roofmodel.models.layers import Attention, DeltaRule, LatentAttention, Norm
 from roofmodel.options.values import Phase
 
 Columns = Mapping[str, Any]

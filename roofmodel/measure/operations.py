@@ -29,9 +29,7 @@ from roofmodel.measure.layer_kernels import (
     mamba2_filter,
 )
 from roofmodel.measure.routing import ExpertGroups, busiest_gpu
-from roofmodel.models.attention import Attention
-from roofmodel.models.layers import MLP, MoE
-from roofmodel.models.norms_and_activations import Norm
+from roofmodel.models.layers import MLP, Attention, MoE, Norm
 from roofmodel.numbers.algebra import minimum
 
 

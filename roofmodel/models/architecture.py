@@ -9,14 +9,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from roofmodel.errors import Text
-from roofmodel.models.embeddings import Embedding, Patches
-from roofmodel.models.layers import Layer, Part, parts
-from roofmodel.models.norms_and_activations import Norm
-from roofmodel.models.quantization import Quantization
+from roofmodel.models.layers import Embedding, Layer, Norm, Part, Patches, parts
 from roofmodel.numbers.algebra import Number
 
 if TYPE_CHECKING:
     from roofmodel.models.convolutional import PixelStep, Stage
+    from roofmodel.models.quantization import Quantization
 
 
 class HeadStage(NamedTuple):
@@ -175,7 +173,7 @@ class Architecture:
     notes: tuple[Text, ...] = ()
     encoder: Stack | None = None  # of an encoder-decoder, whose decoder is `stack`
     max_source: int | None = None  # the longest source sequence that the encoder's positions allow
-    quantization: Quantization | None = None  # of the checkpoint
+    quantization: "Quantization | None" = None  # of the checkpoint
     dtype: str | None = None  # the format of the checkpoint's parameters, as the config states it
     plan: BuildPlan | None = field(default=None, compare=False, repr=False)  # of the body
     encoder_plan: BuildPlan | None = field(default=None, compare=False, repr=False)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from roofmodel.errors import LIST_FAMILIES, Message, ModelError, Text, choices, shorten, suggest
 from roofmodel.files.file_names import printable
@@ -20,14 +20,13 @@ from roofmodel.models.architecture import (
     Network,
     Stack,
 )
-from roofmodel.models.families import CUSTOM_CODE, FAMILIES, family_of
-from roofmodel.models.family import Family
-from roofmodel.models.field_checks import ConfigLocation, check, check_stages
-from roofmodel.models.fields import CORE, LABELS, REQUIRED, Fields, FieldType, Key
-from roofmodel.models.layers import MoE
-from roofmodel.models.norms_and_activations import ACTIVATIONS
-from roofmodel.models.quantization import checkpoint_dtype, quantization
+from roofmodel.models.families import CUSTOM_CODE, FAMILIES, Family, family_of
+from roofmodel.models.fields import CORE, LABELS, REQUIRED, ConfigLocation, Fields, FieldType, Key, check, check_stages
+from roofmodel.models.layers import ACTIVATIONS, MoE
 from roofmodel.models.stack_builder import max_tokens, stack
+
+if TYPE_CHECKING:
+    from roofmodel.models.quantization import Quantization
 
 Config = Mapping[str, Any]
 
@@ -75,7 +74,7 @@ def architecture_from_row(
     fields, plan = _fields(family, family.fields, config, where)
     facts = dict(plan.facts)
     suffix, head, head_notes = _head(family, fields, config, model_type, where)
-    quantized, quantization_notes = quantization(config, where)
+    quantized, quantization_notes = _quantization(config, where)
     body, limit = plan.build(fields), None if family.network else max_tokens(fields)
     encoder = source_limit = source_plan = None
     if family.source:
@@ -95,12 +94,34 @@ def architecture_from_row(
         facts=facts,
         notes=notes + _assumptions(facts, body, head, family, config, where) + head_notes + quantization_notes,
         quantization=quantized,
-        dtype=checkpoint_dtype(config),
+        dtype=_checkpoint_dtype(config),
         encoder=encoder,
         max_source=source_limit,
         plan=plan,
         encoder_plan=source_plan,
     )
+
+
+def _quantization(config: Config, where: ConfigLocation) -> tuple[Quantization | None, tuple[Text, ...]]:
+    """The quantization of a checkpoint, with notes. Few configs state one, so its module is imported only for these."""
+    if not {"quantization_config", "quantization"} & config.keys():
+        return None, ()
+    from roofmodel.models.quantization import quantization
+
+    return quantization(config, where)
+
+
+DTYPES = {
+    "float64": "fp64", "float32": "fp32", "float": "fp32", "float16": "fp16", "half": "fp16", "bfloat16": "bf16",
+    "float8_e4m3fn": "fp8",
+}  # fmt: skip
+"""The number format of a `torch_dtype`."""
+
+
+def _checkpoint_dtype(config: Config) -> str | None:
+    """The format that a config's `torch_dtype` (since transformers 4.56 `dtype`) states; None without a known one."""
+    name = next((config[key] for key in ("torch_dtype", "dtype") if isinstance(config.get(key), str)), "")
+    return DTYPES.get(name.removeprefix("torch."))
 
 
 def _fields(

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from roofmodel.models.norms_and_activations import Norm
+from roofmodel.models.layers import Norm
 from roofmodel.numbers.algebra import Number
 
 Sides = Number | tuple[Number, Number]

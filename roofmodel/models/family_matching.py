@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from roofmodel.errors import LIST_FAMILIES, Message, ModelError, Option, Text, WarningNote, shorten, suggest
-from roofmodel.models.families import FAMILIES, family_of
-from roofmodel.models.family import Family
+from roofmodel.models.families import FAMILIES, Family, family_of
 from roofmodel.models.fields import Key
 
 Config = Mapping[str, Any]

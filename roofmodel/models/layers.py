@@ -1,14 +1,315 @@
-"""A transformer layer: its sublayers, their branches, and the MLP and MoE blocks.
+"""The layers of a transformer as data: norms, embeddings, token mixers, MLP and MoE blocks, and how a layer joins them.
 
 Sizes are elements: ints, or SymPy symbols.
 """
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from roofmodel.models.attention import Attention, CrossAttention, LatentAttention
-from roofmodel.models.norms_and_activations import Norm
-from roofmodel.models.recurrent import DeltaRule, Lightning, Mamba, Mamba2, ShortConvolution
 from roofmodel.numbers.algebra import Number
+
+
+class Norm(NamedTuple):
+    """A norm over the last axis; in a convolutional network, a batch norm with stored statistics.
+
+    Layer norm: Ba et al., arXiv 1607.06450. RMS norm: Zhang and Sennrich, arXiv 1910.07467. Batch norm: Ioffe and
+    Szegedy, arXiv 1502.03167.
+    """
+
+    kind: Literal["layernorm", "rmsnorm", "batchnorm"]
+    gain: bool = True
+    bias: bool = True
+
+
+class HeadNorm(NamedTuple):
+    """The norm of queries and keys. `gains`: all heads share one vector of gains, or each has its own."""
+
+    norm: Norm
+    gains: Literal["shared", "each"] = "shared"
+
+
+# Name in transformers (transformers.activations.ACT2FN) -> function that is counted
+ACTIVATIONS = {
+    **{name: name for name in ("linear", "relu", "relu2", "relu6", "leaky_relu", "tanh", "sigmoid", "mish")},
+    **dict.fromkeys(("silu", "swish"), "silu"),
+    **dict.fromkeys(("gelu", "gelu_10", "gelu_python"), "gelu"),
+    **dict.fromkeys(("gelu_new", "gelu_accurate"), "gelu_new"),
+    "gelu_fast": "gelu_fast",
+    **dict.fromkeys(("gelu_pytorch_tanh", "gelu_python_tanh"), "gelu_tanh"),
+    "quick_gelu": "gelu_quick",
+    "xielu": "xielu",
+}
+
+
+class Projection(NamedTuple):
+    """A matrix from the width of the token table to the hidden size, and the point at which it is applied."""
+
+    after: Literal["tokens", "sums", "norm"]  # the token lookup, the sum with other embeddings, or the norm of that sum
+    bias: bool = False
+    projects_back: bool = False  # a second matrix takes the last layer's output back to the embedding's width
+
+
+class FrameConvolution(NamedTuple):
+    """A convolution along a sequence of audio frames with an activation: one output frame per `stride` input frames."""
+
+    channels: Number  # of an input frame
+    taps: Number  # frames in the kernel
+    stride: Number
+    activation: str
+
+
+class PerLayerEmbedding(NamedTuple):
+    """A second token table with one row slice per layer, added to a projection of the token embedding (Gemma 4)."""
+
+    rows: Number
+    layers: Number
+    width: Number  # per layer
+    norm: Norm  # on the projection, per layer
+
+
+class Embedding(NamedTuple):
+    """The embedding tables. `width` is the row length of the token table, in most models the hidden size.
+
+    With `frame_convolutions` the input is audio frames; each output frame of the last convolution counts as a token.
+    """
+
+    vocabulary: Number
+    width: Number
+    position_rows: Number = 0  # 0: no position table
+    fixed_positions: bool = False  # sines and cosines, not learned
+    type_rows: Number = 0
+    task_rows: Number = 0
+    norm: Norm | None = None
+    projection: Projection | None = None
+    relative_rows: Number = 0  # of the relative-position table that all layers share: a bias per head, or vectors
+    relative_norm: Norm | None = None  # on those vectors
+    frame_convolutions: tuple[FrameConvolution, ...] = ()
+    padded_to_positions: bool = False  # every source is padded to the full number of positions
+    shared_with_decoder: bool = True  # for an encoder: the decoder uses the same token table
+    per_layer: PerLayerEmbedding | None = None
+
+
+class Patches(NamedTuple):
+    """Patch embedding of a vision transformer: one token per image patch, after the learned special tokens."""
+
+    image: tuple[Number, Number]  # rows and columns of pixels that the position table is made for
+    patch: tuple[Number, Number]
+    channels: Number
+    special: tuple[str, ...]  # names of the special tokens
+    norm: None = None
+
+    def tokens(self, image: tuple[Number, Number]) -> Number:
+        """Number of tokens for an image in pixels; pixels that do not fill a patch are dropped."""
+        return len(self.special) + (image[0] // self.patch[0]) * (image[1] // self.patch[1])
+
+
+class DisentangledAttention(NamedTuple):
+    """Scores between content and relative positions, added to the content scores (DeBERTa, arXiv 2006.03654, eq. 4)."""
+
+    rows: Number  # of the table of relative positions
+    content_to_position: bool  # queries times the keys of positions
+    position_to_content: bool  # keys times the queries of positions
+    shared_projections: bool  # positions use the query and key matrices of the content
+
+
+class BlockSelection(NamedTuple):
+    """Block-sparse attention: an indexer selects, for each query, `kept` blocks of `size` consecutive keys.
+
+    The block of the query is always one of them. The `heads` of the indexer have `head_dim` elements and share one key
+    per token. Each selects for its own group of query heads.
+    """
+
+    heads: Number
+    head_dim: Number
+    size: Number
+    kept: Number
+    norm: Norm  # of the indexer's queries and keys
+
+
+class Attention(NamedTuple):
+    """Multi-head attention: `heads` query heads share `kv_heads` key-value heads of `head_dim`."""
+
+    heads: Number
+    kv_heads: Number
+    head_dim: Number
+    value_dim: Number | None = None  # head size of the values, if it differs from `head_dim`
+    fused: bool = False  # one matrix projects queries, keys and values
+    qkv_bias: bool = False
+    keys_without_bias: bool = False  # `qkv_bias` holds for queries and values only
+    out_bias: bool = False
+    rotary_dim: Number = 0  # elements of a head with rotary embedding
+    alibi: bool = False  # a bias per head and key is added to the scores
+    relative_bias: bool = False  # a bias per head, query and key is added to the scores, from one table for all layers
+    relative_rows: Number = 0  # rows of that table, if the layer has its own
+    window: Number | None = None  # each token attends to the last `window` tokens, itself included; encoders: both ways
+    window_evicts: bool = True  # the KV cache drops tokens outside the window
+    chunked: bool = False  # each token attends within its chunk of `window` tokens, instead of a sliding window
+    norm: HeadNorm | None = None  # on queries and keys
+    sinks: bool = False  # a learned logit per head is part of the softmax
+    differential: bool = False  # halves of the heads are subtracted, with a learned factor (arXiv 2410.05258)
+    disentangled: DisentangledAttention | None = None
+    values_from_keys: bool = False  # values are the keys before norm and rotary embedding
+    value_norm: Norm | None = None
+    # scales the output of a head by one number, or by one per element; "queries": the query matrix computes the gate
+    gate: Literal["", "head", "element", "queries"] = ""
+    kv_sharing: Literal["", "source", "reuses"] = ""  # later layers reuse its keys and values; it reuses earlier ones
+    selection: BlockSelection | None = None  # each query attends to selected blocks of keys
+
+    @property
+    def cached(self) -> tuple[Number, ...]:
+        """Elements per token in the KV cache: keys, values, the indexer's key. Empty if it reuses another layer's."""
+        if self.kv_sharing == "reuses":
+            return ()
+        return *self.keys_and_values, *((self.selection.head_dim,) if self.selection else ())
+
+    @property
+    def keys_and_values(self) -> tuple[Number, Number]:
+        """Elements per token of the keys and of the values."""
+        return self.kv_heads * self.head_dim, self.kv_heads * (self.value_dim or self.head_dim)
+
+
+class CrossAttention(NamedTuple):
+    """Attention of a decoder to its source: keys and values are computed from the encoder's output."""
+
+    attention: Attention
+
+    @property
+    def cached(self) -> tuple[Number, ...]:
+        """Elements per source token in the KV cache: keys, values."""
+        return self.attention.cached
+
+
+class Indexer(NamedTuple):
+    """Small attention heads that select the tokens each query attends to. All heads share one key per token."""
+
+    heads: Number
+    head_dim: Number
+
+
+class LatentAttention(NamedTuple):
+    """Multi-head latent attention: keys and values of all heads come from one latent vector per token.
+
+    A head's queries and keys have `nope_dim` elements from the latent, without rotary embedding, and `rotary_dim`
+    more. All heads share the keys of the latter.
+    """
+
+    heads: Number
+    latent: Number
+    nope_dim: Number
+    rotary_dim: Number
+    value_dim: Number
+    norm: Norm  # of the latents
+    query_latent: Number | None = None  # size of the latent of the queries, if they have one
+    rotary: bool = True  # whether rotary embedding is applied to the `rotary_dim` elements
+    gated: bool = False  # a sigmoid per head scales its output
+    down_bias: bool = False  # on the projections to the latents
+    out_bias: bool = False
+    index_topk: Number | None = None  # each query attends to at most this many tokens, selected by an indexer
+    indexer: Indexer | None = None  # None: the layer attends to all tokens, or to those selected by the layer before
+
+    @property
+    def cached(self) -> tuple[Number, ...]:
+        """Elements per token in the KV cache: the latent, the shared rotary key, the indexer's key."""
+        return self.latent, self.rotary_dim, *((self.indexer.head_dim,) if self.indexer else ())
+
+
+class Mamba(NamedTuple):
+    """Mamba: a state of `state` numbers per channel, after a causal convolution (arXiv 2312.00752)."""
+
+    width: Number  # channels
+    state: Number
+    rank: Number  # of the projection that computes a channel's time step
+    kernel: Number  # tokens of the causal convolution
+    activation: str
+    kernel_bias: bool = True
+    bias: bool = False
+    out_bias: bool = False
+    norm: Norm | None = None  # on time step, B and C
+
+    @property
+    def cached(self) -> Number:
+        """Elements per sequence in the cache, at any length: the states, the convolution's last tokens."""
+        return self.width * (self.state + self.kernel)
+
+
+class Mamba2(NamedTuple):
+    """Mamba-2: `head_dim` x `state` numbers per head, computed in chunks (arXiv 2405.21060); groups share B and C."""
+
+    heads: Number
+    head_dim: Number
+    state: Number
+    groups: Number
+    kernel: Number  # tokens of the causal convolution
+    chunk: Number
+    activation: str
+    kernel_bias: bool = True
+    bias: bool = False
+    out_bias: bool = False
+    norm: bool = True  # the gate is a gated RMS norm
+
+    @property
+    def cached(self) -> Number:
+        """Elements per sequence in the cache, at any length: the states, the convolution's last tokens."""
+        width = self.heads * self.head_dim
+        return width * self.state + (width + 2 * self.groups * self.state) * self.kernel
+
+
+class ShortConvolution(NamedTuple):
+    """A causal depthwise convolution over `kernel` tokens, between two input-dependent gates (LFM2)."""
+
+    width: Number  # channels
+    kernel: Number
+    bias: bool = False  # of the convolution and of the projections before and after it
+
+    @property
+    def cached(self) -> Number:
+        """Elements per sequence in the cache, at any length: the convolution's last tokens."""
+        return self.width * self.kernel
+
+
+class DeltaRule(NamedTuple):
+    """Linear attention by the gated delta rule (arXiv 2412.06464): a state of `head_dim` x `value_dim` per head.
+
+    `heads` counts query and key heads; each serves the same number of value heads. `projections` lists the input
+    matrices by what each computes: `qkv` (or `q`, `k`, `v`), which go through the convolution, `gate`, `write` (how
+    much of a value is written) and `forget` (how fast the state decays).
+    """
+
+    heads: Number
+    value_heads: Number
+    head_dim: Number
+    value_dim: Number
+    kernel: Number  # tokens of the causal convolution
+    chunk: Number
+    activation: str
+    projections: tuple[tuple[str, ...], ...]
+    gate: str = "silu"
+    decay_per_channel: bool = False  # one decay per element of a key instead of one per head (Kimi, arXiv 2510.26692)
+    sigmoid_decay: bool = False  # the decay is bounded by a sigmoid; otherwise by a softplus
+    gate_rank: Number | None = None  # of the low-rank projections for `forget` and `gate`; None: full matrices
+
+    @property
+    def filtered(self) -> Number:
+        """Channels of the convolution: queries, keys and values."""
+        return 2 * self.heads * self.head_dim + self.value_heads * self.value_dim
+
+    @property
+    def cached(self) -> Number:
+        """Elements per sequence in the cache, at any length: the states, the convolution's last tokens."""
+        return self.value_heads * self.head_dim * self.value_dim + self.filtered * self.kernel
+
+
+class Lightning(NamedTuple):
+    """Lightning attention: linear attention with a fixed decay per head, in blocks of tokens (arXiv 2401.04658)."""
+
+    heads: Number
+    head_dim: Number
+    block: Number
+    activation: str
+
+    @property
+    def cached(self) -> Number:
+        """Elements per sequence in the cache, at any length: a state per head."""
+        return self.heads * self.head_dim**2
 
 
 class MLP(NamedTuple):

@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 
 from roofmodel.errors import ModelError, Text, shorten
 from roofmodel.models.architecture import Architecture, Head
-from roofmodel.models.families import FAMILIES, family_of
+from roofmodel.models.families import FAMILIES, LM, Family, family_of
 from roofmodel.models.families.multimodal import COMPOSITES, SIZES, Composite
-from roofmodel.models.family import LM, Family
 from roofmodel.models.fields import Key
 
 Config = Mapping[str, Any]

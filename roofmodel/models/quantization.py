@@ -237,19 +237,6 @@ def _tables(method: str, settings: Settings, weights: str) -> Iterator[tuple[str
         yield "E_token", weights
 
 
-DTYPES = {
-    "float64": "fp64", "float32": "fp32", "float": "fp32", "float16": "fp16", "half": "fp16", "bfloat16": "bf16",
-    "float8_e4m3fn": "fp8",
-}  # fmt: skip
-"""The number format of a `torch_dtype`."""
-
-
-def checkpoint_dtype(config: Settings) -> str | None:
-    """The format that a config's `torch_dtype` (since transformers 4.56 `dtype`) states; None without a known one."""
-    name = next((config[key] for key in ("torch_dtype", "dtype") if isinstance(config.get(key), str)), "")
-    return DTYPES.get(name.removeprefix("torch."))
-
-
 def _method(settings: Settings) -> str:
     """The method's name; Model Optimizer's configs may state only their producer or their algorithm, MLX's none."""
     method, producer = settings.get("quant_method"), settings.get("producer")

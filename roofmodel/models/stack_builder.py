@@ -5,19 +5,36 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from roofmodel.models.architecture import Stack
-from roofmodel.models.attention import (
+from roofmodel.models.fields import SLIDING, Fields
+from roofmodel.models.layers import (
+    ACTIVATIONS,
+    MLP,
     Attention,
     BlockSelection,
+    Branch,
     CrossAttention,
+    DeltaRule,
     DisentangledAttention,
+    Embedding,
+    FrameConvolution,
+    HeadNorm,
     Indexer,
     LatentAttention,
+    Layer,
+    Lightning,
+    Mamba,
+    Mamba2,
+    MoE,
+    Norm,
+    Part,
+    Patches,
+    PerLayerEmbedding,
+    PerLayerGate,
+    Projection,
+    ShortConvolution,
+    Sublayer,
+    TokenConvolution,
 )
-from roofmodel.models.embeddings import Embedding, FrameConvolution, Patches, PerLayerEmbedding, Projection
-from roofmodel.models.fields import SLIDING, Fields
-from roofmodel.models.layers import MLP, Branch, Layer, MoE, Part, PerLayerGate, Sublayer, TokenConvolution
-from roofmodel.models.norms_and_activations import ACTIVATIONS, HeadNorm, Norm
-from roofmodel.models.recurrent import DeltaRule, Lightning, Mamba, Mamba2, ShortConvolution
 
 
 def stack(fields: Fields, *, causal: bool, crosses: bool = False) -> Stack:

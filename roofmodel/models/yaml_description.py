@@ -15,10 +15,9 @@ from roofmodel.files.file_names import printable
 from roofmodel.files.text_files import YamlValue, read_yaml
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.config import architecture_from_row
+from roofmodel.models.families import BERT_HEADS, LM, Family
 from roofmodel.models.families.llama import one_full_in
-from roofmodel.models.family import BERT_HEADS, LM, Family
-from roofmodel.models.field_checks import ConfigLocation
-from roofmodel.models.fields import FLAG, NORM_POSITION, POSITION_ENCODING, SIZE, Key, key
+from roofmodel.models.fields import FLAG, NORM_POSITION, POSITION_ENCODING, SIZE, ConfigLocation, Key, key
 
 MODEL_TYPE = "described in YAML"
 

@@ -20,7 +20,7 @@ from roofmodel.devices.device import Device
 from roofmodel.engines.engine import Engine
 from roofmodel.errors import Option, Text, WarningNote, WorkloadError, ignored, shorten
 from roofmodel.models.architecture import Architecture, Network
-from roofmodel.models.embeddings import Patches
+from roofmodel.models.layers import Patches
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number
 from roofmodel.options.values import EngineName, EngineOption, check_whole_number, seconds_of

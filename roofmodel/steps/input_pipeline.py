@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, get_args
 from roofmodel.devices.device import Device
 from roofmodel.errors import AnswerNote, Message, Option, Text, WorkloadError, ignored
 from roofmodel.models.architecture import Architecture, Network
-from roofmodel.models.embeddings import Embedding, Patches
+from roofmodel.models.layers import Embedding, Patches
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import plain
 from roofmodel.options.values import CopyMode, check_one_of, check_whole_number, seconds_of

@@ -16,7 +16,7 @@ from roofmodel.devices.parts import Level
 from roofmodel.engines.engine import Engine
 from roofmodel.errors import AnswerNote, Message, Option, Text, WarningNote, shorten
 from roofmodel.models.architecture import Architecture, Network
-from roofmodel.models.norms_and_activations import Norm
+from roofmodel.models.layers import Norm
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number, plain
 from roofmodel.options.workload import DEFAULTS

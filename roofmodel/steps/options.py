@@ -10,9 +10,7 @@ from roofmodel.devices.device import Device
 from roofmodel.engines.engine import Engine
 from roofmodel.errors import Message, Option, Text, WorkloadError, choices, ignored, shorten
 from roofmodel.models.architecture import Architecture, Network
-from roofmodel.models.attention import Attention, LatentAttention
-from roofmodel.models.embeddings import Patches
-from roofmodel.models.layers import Part
+from roofmodel.models.layers import Attention, LatentAttention, Part, Patches
 from roofmodel.numbers.algebra import Number, maximum, minimum
 from roofmodel.options.values import Phase
 from roofmodel.options.workload import DEFAULTS, REMOVED, Options, removed, valid

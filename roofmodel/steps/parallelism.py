@@ -8,11 +8,8 @@ from roofmodel.counting.workload import ONE_GPU, Parallel, Workload
 from roofmodel.engines.engine import Engine
 from roofmodel.errors import Message, Option, Text, WorkloadError, ignored, joined
 from roofmodel.models.architecture import Architecture, Network
-from roofmodel.models.attention import Attention
-from roofmodel.models.embeddings import Embedding
-from roofmodel.models.layers import MLP, MoE
-from roofmodel.models.pipeline_stages import pipeline_obstacles
-from roofmodel.models.sharding import MAX_SUGGESTED_EXPERT_GPUS, MAX_SUGGESTED_GPUS, obstacles
+from roofmodel.models.layers import MLP, Attention, Embedding, MoE
+from roofmodel.models.sharding import MAX_SUGGESTED_EXPERT_GPUS, MAX_SUGGESTED_GPUS, obstacles, pipeline_obstacles
 from roofmodel.options.values import DataParallel
 
 NO_REPLICAS = Message("no replicas (", Option("dp", 1), ") that could shard optimizer state")

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from roofmodel.counting.workload import Step
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture, Network
-from roofmodel.models.norms_and_activations import Norm
+from roofmodel.models.layers import Norm
 from roofmodel.numbers.algebra import Number, maximum, minimum
 from roofmodel.steps.placed import NO_TIME, Placed, ReplicaTimes, sum_of
 from roofmodel.timing.engine.run import Timing

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from roofmodel.counting.workload import Parallel
 from roofmodel.models.architecture import Stack
-from roofmodel.models.attention import Attention, LatentAttention
+from roofmodel.models.layers import Attention, LatentAttention
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number
 from roofmodel.steps.estimate import Estimate

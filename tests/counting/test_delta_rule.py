@@ -15,8 +15,8 @@ from roofmodel.counting import phases
 from roofmodel.counting.memory import kv_cache_bytes
 from roofmodel.counting.operator import Operator
 from roofmodel.counting.workload import Parallel, Workload
-from roofmodel.models.attention import Attention
 from roofmodel.models.config import architecture
+from roofmodel.models.layers import Attention
 
 CONFIG = {
     "model_type": "qwen3_next", "hidden_size": 8, "num_hidden_layers": 2, "vocab_size": 11, "num_attention_heads": 2,

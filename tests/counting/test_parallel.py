@@ -22,7 +22,7 @@ from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.config import architecture
 from roofmodel.models.layers import MoE
-from roofmodel.models.pipeline_stages import parts, stage
+from roofmodel.models.sharding import pipeline_runs, stage
 from roofmodel.numbers.algebra import plain
 from roofmodel.options.values import Phase
 
@@ -232,8 +232,8 @@ def test_the_operators_of_all_stages_add_up_to_those_of_one_gpu(pp: int, vpp: in
 
 
 def test_layers_are_split_over_stages_in_order_and_evenly() -> None:
-    assert [list(part) for part in parts(7, 3, 1)] == [[0, 1], [2, 3, 4], [5, 6]]
-    assert [len(part) for part in parts(61, 8, 1)] == [7, 7, 8, 8, 8, 8, 8, 7]  # vLLM's split of DeepSeek-V3
+    assert [list(part) for part in pipeline_runs(7, 3, 1)] == [[0, 1], [2, 3, 4], [5, 6]]
+    assert [len(part) for part in pipeline_runs(61, 8, 1)] == [7, 7, 8, 8, 8, 8, 8, 7]  # vLLM's split of DeepSeek-V3
     second = stage(architecture(GPT | {"n_layer": 8}, "x", "x"), 1, 2, 2).stack
     assert [indices for _, indices in second.kinds] == [(2, 3, 6, 7)]  # the second and the last of 4 parts
 

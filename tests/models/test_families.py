@@ -15,7 +15,7 @@ from roofmodel.models.architecture import Fact, Network
 from roofmodel.models.config import architecture
 from roofmodel.models.families import FAMILIES
 from roofmodel.models.fields import REQUIRED, Key
-from roofmodel.models.norms_and_activations import ACTIVATIONS
+from roofmodel.models.layers import ACTIVATIONS
 from tests import draws
 from tests.models import keys
 

@@ -12,8 +12,7 @@ from roofmodel.counting.layers.indexer import select_blocks
 from roofmodel.counting.notation import Sizes
 from roofmodel.counting.operator import Builder, Operator
 from roofmodel.counting.workload import Step, attended, attended_blocks, pairs, pairs_in_blocks
-from roofmodel.models.attention import Attention, CrossAttention, DisentangledAttention
-from roofmodel.models.norms_and_activations import HeadNorm, Norm
+from roofmodel.models.layers import Attention, CrossAttention, DisentangledAttention, HeadNorm, Norm
 from roofmodel.numbers.algebra import half, quotient
 
 

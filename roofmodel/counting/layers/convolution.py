@@ -26,8 +26,7 @@ from roofmodel.models.convolutional import (
     Scale,
     Sides,
 )
-from roofmodel.models.embeddings import Patches
-from roofmodel.models.norms_and_activations import Norm
+from roofmodel.models.layers import Norm, Patches
 from roofmodel.numbers.algebra import Number, maximum, minimum, quotient
 
 

@@ -14,8 +14,7 @@ from roofmodel.counting.block_context import BlockContext, fused_or_eager, norm_
 from roofmodel.counting.notation import Sizes
 from roofmodel.counting.operator import Builder, Operator
 from roofmodel.counting.workload import Step, attended, pairs, query_block_pairs
-from roofmodel.models.attention import BlockSelection, Indexer, LatentAttention
-from roofmodel.models.norms_and_activations import Norm
+from roofmodel.models.layers import BlockSelection, Indexer, LatentAttention, Norm
 from roofmodel.numbers.algebra import Number, minimum
 
 KEY_NORM = Norm("layernorm")  # of DeepSeek-V3.2's indexer

@@ -16,7 +16,7 @@ from roofmodel.counting.layers.indexer import select_tokens
 from roofmodel.counting.notation import Sizes
 from roofmodel.counting.operator import Builder, Operator, fuse
 from roofmodel.counting.workload import Step, attended, pairs
-from roofmodel.models.attention import LatentAttention
+from roofmodel.models.layers import LatentAttention
 
 
 def latent_attention(att: LatentAttention, block: BlockContext) -> Iterator[Operator]:

@@ -15,7 +15,7 @@ from roofmodel.counting.communication import all_reduce, replicated_input
 from roofmodel.counting.layers.token_convolution import causal_filter
 from roofmodel.counting.operator import Builder, Operator
 from roofmodel.counting.workload import Step
-from roofmodel.models.recurrent import Mamba, Mamba2
+from roofmodel.models.layers import Mamba, Mamba2
 from roofmodel.numbers.algebra import Number, ceil_div, half, quotient
 
 

@@ -9,9 +9,7 @@ from roofmodel.counting import vector_flops
 from roofmodel.counting.block_context import BlockContext, fused_or_eager
 from roofmodel.counting.operator import Builder, Operator
 from roofmodel.counting.workload import Step
-from roofmodel.models.embeddings import FrameConvolution
-from roofmodel.models.layers import TokenConvolution
-from roofmodel.models.recurrent import ShortConvolution
+from roofmodel.models.layers import FrameConvolution, ShortConvolution, TokenConvolution
 from roofmodel.numbers.algebra import Number, maximum, product, quotient
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from roofmodel.models.families import LM, Family, heads
 from roofmodel.models.families.llama import GLM, LLAMA, QWEN2
 from roofmodel.models.families.mixture_of_experts import FAMILIES as MOE
-from roofmodel.models.family import LM, Family, heads
 from roofmodel.models.fields import COUNT, FLAG, SIZE, key
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from roofmodel.models.architecture import HeadStage
-from roofmodel.models.family import LM, Family
+from roofmodel.models.families import LM, Family
 from roofmodel.models.fields import DROPOUT_10_PERCENT, FLAG, LAYERS, NO_DROPOUT, SIZE, FieldType, key, same_dropout
-from roofmodel.models.norms_and_activations import ACTIVATIONS
+from roofmodel.models.layers import ACTIVATIONS
 
 # The classifier reads the hidden state of the last token.
 LAST = (HeadStage("dense", "hidden", "first", activation="tanh"), HeadStage("classifier", "classes", "first"))

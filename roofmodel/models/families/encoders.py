@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from roofmodel.models.family import BERT_HEADS, BERT_MASKED_LM, CLASSIFIER, MASKED_LM, POOLER, TRANSFORM, Family
+from roofmodel.models.families import BERT_HEADS, BERT_MASKED_LM, CLASSIFIER, MASKED_LM, POOLER, TRANSFORM, Family
 from roofmodel.models.fields import (
     COUNT,
     DROPOUT_10_PERCENT,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from roofmodel.models.family import CAUSAL_HEADS, LM, Family, heads
+from roofmodel.models.families import CAUSAL_HEADS, LM, Family, heads
 from roofmodel.models.fields import DROPOUT_10_PERCENT, FLAG, FULL, NO_DROPOUT, SIZE, SLIDING, key, same_dropout
 
 

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from roofmodel.models.families import LM, Family, heads
 from roofmodel.models.families.latent_attention import ACTIVE, SPARSE_LAYERS, shared_width, sparse_from
 from roofmodel.models.families.llama import GEMMA2, LLAMA, one_full_in
 from roofmodel.models.families.mixture_of_experts import EXPERTS
-from roofmodel.models.family import LM, Family, heads
 from roofmodel.models.fields import COUNT, FLAG, FRACTION, FULL, INDICES, LAYER_TYPE_LIST, SIZE, SLIDING, FieldType, key
 
 OVERRIDES = FieldType(lambda v: isinstance(v, dict), "a mapping from layer indices to overridden fields")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from roofmodel.models.families import Family, heads
 from roofmodel.models.families.llama import CLASSIFIERS, LLAMA
-from roofmodel.models.family import Family, heads
 from roofmodel.models.fields import COUNT, FieldType, key
 
 ROUTED = ("n_routed_experts", "num_experts", "num_local_experts")

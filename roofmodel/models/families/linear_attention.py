@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from roofmodel.models.families import CAUSAL_HEADS, LM, Family, heads
 from roofmodel.models.families.latent_attention import ACTIVE, DEEPSEEK, NODE_LIMITED, SPARSE_LAYERS, sparse_from
 from roofmodel.models.families.llama import LLAMA, OLMO2, PARTIAL
 from roofmodel.models.families.mixture_of_experts import EXPERTS, MIXTRAL, SPARSE
-from roofmodel.models.family import CAUSAL_HEADS, LM, Family, heads
 from roofmodel.models.fields import COUNT, INDICES, SIZE, FieldType, key
 
 ROTARY_BASE = FieldType(lambda v: type(v) in (int, float) and v >= 0, "a number; null without rotary embedding")

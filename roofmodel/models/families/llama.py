@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from roofmodel.models.family import CAUSAL_HEADS, Family, heads
+from roofmodel.models.families import CAUSAL_HEADS, Family, heads
 from roofmodel.models.fields import COUNT, FLAG, FULL, SIZE, SLIDING, key
 
 PARTIAL = ("partial_rotary_factor", "rope_parameters.partial_rotary_factor")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from roofmodel.models.families import LM, Family, heads
 from roofmodel.models.families.gpt import GPT2
 from roofmodel.models.families.llama import CLASSIFIERS, GEMMA2, LLAMA, PARTIAL, one_full_in
 from roofmodel.models.families.llama import FAMILIES as LLAMA_FAMILIES
-from roofmodel.models.family import LM, Family, heads
 from roofmodel.models.fields import COUNT, DROPOUT_10_PERCENT, FULL, SLIDING, key
 
 MODEL = heads("ForCausalLM", "Model")

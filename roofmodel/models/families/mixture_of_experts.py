@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from roofmodel.models.families import LM, Family, heads
 from roofmodel.models.families.latent_attention import (
     ACTIVE,
     ROUTED,
@@ -18,7 +19,6 @@ from roofmodel.models.families.llama import CLASSIFIERS, LLAMA, OLMO2, PARTIAL, 
 from roofmodel.models.families.llama import FAMILIES as LLAMA_FAMILIES
 from roofmodel.models.families.llama_variants import EXAONE4, HUNYUAN
 from roofmodel.models.families.llama_variants import FAMILIES as LLAMA_VARIANTS
-from roofmodel.models.family import LM, Family, heads
 from roofmodel.models.fields import COUNT, FLAG, FRACTION, FULL, INDICES, SIZE, SLIDING, FieldType, key
 
 EXPERTS = ("num_local_experts", "num_experts")

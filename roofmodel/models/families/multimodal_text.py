@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from roofmodel.models.families import Family
 from roofmodel.models.families.llama import FAMILIES as LLAMA_FAMILIES
 from roofmodel.models.families.llama import GLM, PARTIAL, QWEN2
 from roofmodel.models.families.llama_variants import FAMILIES as LLAMA_VARIANTS
 from roofmodel.models.families.llama_variants import HUNYUAN
 from roofmodel.models.families.mixture_of_experts import FAMILIES as MOE_FAMILIES
 from roofmodel.models.families.mixture_of_experts import GLM4_MOE
-from roofmodel.models.family import Family
 from roofmodel.models.fields import COUNT, key
 
 TEXT_MODEL = {"TextModel": ()}  # the multimodal class holds the head

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from roofmodel.models.families import Family
 from roofmodel.models.families.latent_attention import ACTIVE
 from roofmodel.models.families.llama import LLAMA
 from roofmodel.models.families.llama_variants import MODEL
-from roofmodel.models.family import Family
 from roofmodel.models.fields import COUNT, FLAG, FULL, INDICES, SIZE, SLIDING, FieldType, key
 from roofmodel.numbers.algebra import ceil_div
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from roofmodel.models.families import Family
 from roofmodel.models.families.latent_attention import ACTIVE, SPARSE_LAYERS, shared_width
 from roofmodel.models.families.llama import FAMILIES as LLAMA_FAMILIES
 from roofmodel.models.families.llama_variants import EXAONE4, GRANITE_SWA, MODEL
 from roofmodel.models.families.mixture_of_experts import EXPERTS
 from roofmodel.models.families.mixture_of_experts import FAMILIES as MOE_FAMILIES
-from roofmodel.models.family import Family
 from roofmodel.models.fields import COUNT, FULL, SIZE, SLIDING, FieldType, key
 
 EPSILON = FieldType(lambda v: type(v) in (int, float), "a small number")

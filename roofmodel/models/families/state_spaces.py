@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from roofmodel.models.families import Family, heads
 from roofmodel.models.families.latent_attention import ACTIVE
 from roofmodel.models.families.llama import LLAMA
 from roofmodel.models.families.mixture_of_experts import EXPERTS
-from roofmodel.models.family import Family, heads
 from roofmodel.models.fields import COUNT, INDICES, NUMBER_OR_AUTO, SIZE, FieldType, key
 from roofmodel.numbers.algebra import ceil_div
 

@@ -16,9 +16,9 @@ from roofmodel.models.convolutional import (
     Scale,
     Stage,
 )
-from roofmodel.models.family import IMAGE_CLASSES, Family
+from roofmodel.models.families import IMAGE_CLASSES, Family
 from roofmodel.models.fields import FLAG, SIDES, SIZE, FieldType, key, pair, same_dropout
-from roofmodel.models.norms_and_activations import ACTIVATIONS, Norm
+from roofmodel.models.layers import ACTIVATIONS, Norm
 
 BLOCK = FieldType(lambda v: v in ("basic", "bottleneck"), "basic or bottleneck")
 VIT = Family(
