@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from roofmodel.devices import library
-from roofmodel.devices.calibration import Calibration
-from roofmodel.devices.calibration_reader import TIMINGS
+from roofmodel.devices.calibration import TIMINGS, Calibration
 from roofmodel.devices.calibration_writer import fitted_file
 from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError

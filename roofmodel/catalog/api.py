@@ -22,8 +22,8 @@ from roofmodel.errors import (
     shorten,
     suggest,
 )
-from roofmodel.options.arguments import Model, PathLike, path
 from roofmodel.options.signature import checked
+from roofmodel.options.values import Model, PathLike, path
 
 Entry = TypeVar("Entry")
 

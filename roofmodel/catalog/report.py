@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from roofmodel.errors import Text
-from roofmodel.options import arguments
-from roofmodel.options.arguments import PathLike
+from roofmodel.options import values
+from roofmodel.options.values import PathLike
 from roofmodel.report.base import FileResult, RenderedResult, TextResult
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class DeviceListing(Listing, FileResult):
         """Write the device: its YAML file, or the document (json)."""
         from roofmodel.files import output_files
 
-        return output_files.write(arguments.path("path", path), None, {"yaml": self._yaml, **self._texts()})
+        return output_files.write(values.path("path", path), None, {"yaml": self._yaml, **self._texts()})
 
 
 class HardwareCheck(RenderedResult):

@@ -7,10 +7,10 @@ from typing import Unpack
 
 from roofmodel.compare.report import CompareReport
 from roofmodel.devices.device import Hardware
-from roofmodel.options import arguments
-from roofmodel.options.arguments import Model, PathLike, ProgressCallback, no_progress
+from roofmodel.options import values
 from roofmodel.options.keywords import WorkloadOptions
 from roofmodel.options.signature import checked
+from roofmodel.options.values import Model, PathLike, ProgressCallback, no_progress
 from roofmodel.options.workload import lists_options
 
 
@@ -50,7 +50,7 @@ def compare(
     from roofmodel.profiles.reading import report_progress
 
     name, paths, timed = (
-        arguments.path("model", model), arguments.paths("files", files), arguments.paths("times", times),
+        values.path("model", model), values.paths("files", files), values.paths("times", times),
     )  # fmt: skip
     with report_progress(progress):
         comparison = study(name, paths, hw, family=family, times=timed, steps=steps, device=device, workload=workload)

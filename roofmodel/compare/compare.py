@@ -22,7 +22,7 @@ from roofmodel.compare.stated_workload import StatedWorkload, stated_images, sta
 from roofmodel.compare.tally import Tally
 from roofmodel.devices.device import Device, Hardware, device_name
 from roofmodel.errors import Message, Option, ProfileError, RoofError, Text, WorkloadError, joined, warnings_in
-from roofmodel.files.file_names import display_names, rename_files
+from roofmodel.files.text_files import display_names, rename_files
 from roofmodel.models import hub
 from roofmodel.profiles.kernel import Kernel, Profile
 from roofmodel.roofline import inputs

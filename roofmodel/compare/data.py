@@ -8,7 +8,7 @@ from typing import Any
 from roofmodel.compare.columns import ROWS, compared_rows
 from roofmodel.compare.comparison import FoundPasses, ModelComparison
 from roofmodel.compare.text import finding_texts
-from roofmodel.files.file_names import display_names
+from roofmodel.files.text_files import display_names
 from roofmodel.numbers.algebra import plain
 from roofmodel.report import encoding
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from roofmodel.options import arguments
-from roofmodel.options.arguments import PathLike
+from roofmodel.options import values
+from roofmodel.options.values import PathLike
 from roofmodel.report.base import PictureResult, TextResult
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class CompareReport(TextResult, PictureResult):
         """Write a picture (png, svg, pdf) or the data (json, csv), by the suffix."""
         from roofmodel.compare.terminal import save
 
-        return save(self.comparison, arguments.path("path", path))
+        return save(self.comparison, values.path("path", path))
 
     def __rich__(self) -> Any:
         from roofmodel.compare.terminal import table

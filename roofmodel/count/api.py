@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from roofmodel.count.report import CountReport
 from roofmodel.devices.device import Device, Hardware
-from roofmodel.options import arguments
+from roofmodel.options import values
 from roofmodel.options.signature import checked
 from roofmodel.options.values import ComputeFormat, Optimizer
 
@@ -38,4 +38,4 @@ def count(
     from roofmodel.count.count import count as study
 
     device = None if hw is None else Device.load(hw)
-    return CountReport(study(target, arguments.words("inputs", inputs), dtype, device, optimizer))
+    return CountReport(study(target, values.words("inputs", inputs), dtype, device, optimizer))

@@ -26,7 +26,7 @@ from roofmodel.counting.number_formats import FORMATS
 from roofmodel.counting.operator import Cost
 from roofmodel.devices.device import Device
 from roofmodel.errors import Option, RoofError, WorkloadError, choices, cut, shorten
-from roofmodel.files.file_names import printable
+from roofmodel.files.text_files import printable
 from roofmodel.options.values import Optimizer
 from roofmodel.roofline.vector_operators import ELEMENTWISE
 from roofmodel.timing.roofline import Placement, place

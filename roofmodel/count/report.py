@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from roofmodel.options import arguments
-from roofmodel.options.arguments import PathLike
-from roofmodel.options.values import OperatorValue, check_one_of
+from roofmodel.options import values
+from roofmodel.options.values import OperatorValue, PathLike, check_one_of
 from roofmodel.report.base import FileResult, TextResult
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ class CountReport(TextResult, FileResult):
         """Write the operators (json, csv), by the suffix."""
         from roofmodel.files import output_files
 
-        return output_files.write(arguments.path("path", path), None, self._texts())
+        return output_files.write(values.path("path", path), None, self._texts())
 
     def summary(self) -> Any:
         """Layers, output shapes, parameters and sizes, as torchsummary prints them; renders with rich."""

@@ -6,7 +6,8 @@ fractions of the ports between L2 and the SMs, 64 bytes per clock and SM, becaus
 bandwidth. The formulas are in `roofmodel/timing`; `roof explain` prints the meaning of each parameter.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from math import exp, hypot, inf, log
 from types import MappingProxyType
 from typing import Annotated, Any, Generic, NamedTuple, TypeVar
@@ -39,6 +40,11 @@ class Parameter(NamedTuple):
 def parameters(timing: type[Any]) -> Mapping[str, Parameter]:
     """The parameters of a kernel model, by name."""
     return {name: hint.__metadata__[0] for name, hint in timing.__annotations__.items()}
+
+
+def is_seconds(parameter: Parameter) -> bool:
+    """Whether a parameter is a time, which has a unit in files."""
+    return parameter.unit.startswith("s")
 
 
 HEAD_SIZES = (64, 72, 80, 128, 192, 256, 512)
@@ -361,3 +367,74 @@ class Calibration(NamedTuple):
         """The device whose file has the sets of a kind."""
         others = (device for device, kinds in self.transferred.items() if kind in kinds)
         return next(others, self.device)
+
+
+TIMINGS: dict[str, Any] = {
+    "gemm": GemmTiming,
+    "prefill_attention": PrefillTiming,
+    "decode_attention": DecodeTiming,
+    "experts": ExpertsTiming,
+    "collectives": CollectiveTiming,
+    "elementwise": ElementwiseTiming,
+    "encoder_attention": PrefillTiming,
+    "latent_prefill": PrefillTiming,
+    "latent_decode": DecodeTiming,
+    "latent_products": BatchedTiming,
+    "causal_convolution": CausalConvolutionTiming,
+    "causal_convolution_update": StateUpdateTiming,
+    "delta_rule_prefill": DeltaRuleTiming,
+    "delta_rule_decode": StateUpdateTiming,
+}
+"""The kernel model of each kind of parameter sets."""
+SHARED = ("source", "date")
+"""What the fits of a kind state together."""
+
+
+class DeferredSets(Mapping[str, Mapping[str, Fitted[Any]]]):
+    """The sets of a kind that a file takes from another device; they are read when they are first used.
+
+    Few models use these kinds, and reading another file takes 10 ms. `read` also returns the differences
+    that widened their intervals.
+    """
+
+    def __init__(self, read: Callable[[], tuple[Sets[Any], frozenset[str]]]) -> None:
+        self._read = read
+
+    @cached_property
+    def _sets_and_differences(self) -> tuple[Sets[Any], frozenset[str]]:
+        return self._read()
+
+    @property
+    def _sets(self) -> Sets[Any]:
+        return self._sets_and_differences[0]
+
+    @property
+    def differences(self) -> frozenset[str]:
+        """The differences from the measured device that widened their intervals: keys of `transfer.SPREADS`."""
+        return self._sets_and_differences[1]
+
+    def __getitem__(self, implementation: str) -> Mapping[str, Fitted[Any]]:
+        return self._sets[implementation]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._sets)
+
+    def __len__(self) -> int:
+        return len(self._sets)
+
+    def __bool__(self) -> bool:
+        return True  # without reading the other file
+
+    def __reduce__(self) -> tuple[type, tuple[dict[str, Any]]]:
+        return dict, (dict(self._sets),)  # `_read` cannot be pickled
+
+
+def sets_of_kind(find: Callable[[], Calibration], kind: str) -> tuple[Sets[Any], frozenset[str]]:
+    """The sets of a kind, and the differences that widened their intervals."""
+    sets: Sets[Any] = getattr(find(), kind)
+    return sets, differences_of(sets)
+
+
+def differences_of(sets: Sets[Any]) -> frozenset[str]:
+    """The differences from the measured device that widened the intervals of these sets; none of its own sets."""
+    return sets.differences if isinstance(sets, DeferredSets) else frozenset()

@@ -8,8 +8,17 @@ from typing import Any
 
 import yaml
 
-from roofmodel.devices.calibration import HEAD_SIZES, Calibration, Fitted, Sets, parameters, stated_parameters
-from roofmodel.devices.calibration_reader import SHARED, TIMINGS, is_seconds
+from roofmodel.devices.calibration import (
+    HEAD_SIZES,
+    SHARED,
+    TIMINGS,
+    Calibration,
+    Fitted,
+    Sets,
+    is_seconds,
+    parameters,
+    stated_parameters,
+)
 from roofmodel.errors import DeviceError
 
 _COMMENT = "# Fitted by `roof calibrate`. roofmodel/devices/calibration.py explains the parameters."

@@ -1,9 +1,16 @@
-"""Parts of a device: pipes (execution units), memory levels, links, and measurements of their ceilings.
+"""Parts of a device: pipes (execution units), memory levels, links, measured ceilings; and the reader of its YAML file.
 
-All values are in base units: FLOP/s, bytes per second, bytes, hertz. Peaks are dense. An unknown value is None.
+All values are in base units: FLOP/s, bytes per second, bytes, hertz. Peaks are dense. An unknown value is None. The
+calibration of a device is read in `device.py`.
 """
 
+import re
+from pathlib import Path
 from typing import NamedTuple
+
+from roofmodel.errors import DeviceError, shorten
+from roofmodel.files.text_files import YamlValue, printable, read_yaml
+from roofmodel.numbers.units import si
 
 
 class Pipe(NamedTuple):
@@ -99,3 +106,233 @@ class Unaligned(NamedTuple):
     rows_of_4_bytes: float
     rows_of_2_bytes: float
     source: str | None = None
+
+
+PIPE_TYPES = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8")
+# Tensor cores of GeForce cards are twice as fast with fp16 accumulation, which frameworks do not use.
+ACCUMULATING_FP16 = ("tensor_fp16_acc16", "tensor_fp8_acc16")
+PIPES = tuple(f"tensor_{t}" for t in PIPE_TYPES) + ACCUMULATING_FP16 + PIPE_TYPES
+LEVELS = ("dram", "infinity_cache", "l2", "l1")
+_CAPABILITY = re.compile(r"\d{1,2}\.\d")
+
+_TOP = (
+    "name", "vendor", "generation", "compute_capability", "form_factor", "multiprocessors", "clocks",
+    "pipes", "sparse_pipes", "memory", "links", "measured", "unaligned_gemms", "source", "sources", "like",
+    "calibration",
+)  # fmt: skip
+_PIPE = ("peak", "per_multiprocessor", "per_clock", "clock", "accumulator", "source")
+_LEVEL = {
+    "dram": ("kind", "capacity", "bandwidth", "bus", "clock", "transfers_per_clock", "source"),
+    "infinity_cache": ("capacity", "bandwidth", "source"),  # of AMD, between L2 and DRAM
+    "l2": ("capacity", "bandwidth", "bandwidth_per_clock", "clock", "source"),
+    "l1": ("capacity_per_multiprocessor", "bandwidth_per_clock_per_multiprocessor", "clock", "source"),
+}
+
+
+class DeviceFile:
+    """The sections of a device's YAML file. Raises DeviceError with file and line, FileNotFoundError without a file."""
+
+    def __init__(self, path: Path) -> None:
+        top = read_yaml(path, DeviceError, "a device's YAML").mapping(_TOP, required=("name", "pipes", "memory"))
+        self._top = top
+        self.id = printable(path.stem)
+        self.clocks = {n: p.quantity("Hz") for n, p in top["clocks"].mapping().items()} if "clocks" in top else {}
+        self.multiprocessors = top["multiprocessors"].integer() if "multiprocessors" in top else None
+        self.sources = {n: p.text() for n, p in top["sources"].mapping().items()} if "sources" in top else {}
+        self._sources = _Sources(self.sources, _Sources(self.sources).name(top))
+        self.pipes, self.sparse_pipes = self._pipes("pipes"), self._pipes("sparse_pipes")
+        if not self.pipes:
+            raise top["pipes"].error("pipes is empty; give at least one, such as tensor_fp16")
+        self.name = top["name"].text()
+        self.like = top.get("like")
+        self.calibration = top.get("calibration")
+
+    def text(self, key: str) -> str | None:
+        """The text of a key, such as `vendor`."""
+        return self._top[key].text() if key in self._top else None
+
+    @property
+    def compute_capability(self) -> str | None:
+        """NVIDIA's version of the chip's instructions, such as `9.0`."""
+        if "compute_capability" not in self._top:
+            return None
+        node = self._top["compute_capability"]
+        if not _CAPABILITY.fullmatch(text := node.text()):
+            raise node.error(f'compute_capability is {shorten(text)}; write a version in quotes, such as "9.0"')
+        return text
+
+    def levels(self) -> dict[str, Level]:
+        """The memory levels."""
+        return {
+            n: _level(n, p, self.clocks, self.multiprocessors, self._sources)
+            for n, p in self._top["memory"].mapping(LEVELS, required=("dram",)).items()
+        }
+
+    def links(self) -> dict[str, Link]:
+        """The links to other devices and to the host."""
+        return _links(self._top["links"], self._sources) if "links" in self._top else {}
+
+    def measured(self) -> tuple[Measured, ...]:
+        """The measured ceilings."""
+        return (
+            tuple(_measured(p, self._sources) for p in self._top["measured"].items()) if "measured" in self._top else ()
+        )
+
+    def unaligned(self) -> Unaligned | None:
+        """What GEMMs with rows that are not multiples of 16 bytes reach of the tensor cores' rate."""
+        if "unaligned_gemms" not in self._top:
+            return None
+        shares = ("rows_of_4_bytes", "rows_of_2_bytes")
+        entries = self._top["unaligned_gemms"].mapping(Unaligned._fields, required=shares)
+        of_4, of_2 = (_share(entries[name]) for name in shares)
+        return Unaligned(of_4, of_2, self._sources.name(entries))
+
+    def _pipes(self, section: str) -> dict[str, Pipe]:
+        if section not in self._top:
+            return {}
+        pipes = self._top[section].mapping(PIPES)
+        return {n: _pipe(n, p, self.clocks, self.multiprocessors, self._sources) for n, p in pipes.items()}
+
+
+def _clock(entries: dict[str, YamlValue], clocks: dict[str, float]) -> float | None:
+    """A clock: a name from `clocks`, or a quantity."""
+    if "clock" not in entries:
+        return None
+    name = entries["clock"].text()
+    if name in clocks:
+        return clocks[name]
+    if name[0].isdigit():
+        return entries["clock"].quantity("Hz")
+    raise entries["clock"].error(f"clock {name!r} is not among clocks: {', '.join(clocks) or 'none are named'}")
+
+
+class _Sources(NamedTuple):
+    """The sources of a file by name, and the one of all figures that do not name theirs."""
+
+    texts: dict[str, str]
+    usual: str | None = None
+
+    def name(self, entries: dict[str, YamlValue]) -> str | None:
+        """The name of the source of a figure."""
+        if "source" not in entries:
+            return self.usual
+        name = entries["source"].text()
+        if name not in self.texts:
+            texts = ", ".join(self.texts) or "nothing"
+            raise entries["source"].error(f"source {name!r} is not defined under 'sources', which has: {texts}")
+        return name
+
+
+def _pipe(name: str, node: YamlValue, clocks: dict[str, float], multiprocessors: int | None, sources: _Sources) -> Pipe:
+    entries = node.mapping(_PIPE, required=("peak",))
+    rate, device_rate = entries.get("per_multiprocessor"), entries.get("per_clock")
+    if rate and device_rate:
+        raise device_rate.error(f"{node.path} has both a rate per SM and a rate of the device; keep one of them")
+    pipe = Pipe(
+        name=name,
+        peak=entries["peak"].quantity("FLOP/s"),
+        per_multiprocessor=rate.quantity("FLOP/clock") if rate else None,
+        clock=_clock(entries, clocks),
+        accumulator=entries["accumulator"].text() if "accumulator" in entries else None,
+        source=sources.name(entries),
+        per_clock=device_rate.quantity("FLOP/clock") if device_rate else None,
+    )
+    _plausible(entries["peak"], pipe.peak, pipe.computed(multiprocessors), HOW_PEAK)
+    return pipe
+
+
+def _level(
+    name: str, node: YamlValue, clocks: dict[str, float], multiprocessors: int | None, sources: _Sources
+) -> Level:
+    entries = node.mapping(_LEVEL[name], required=("bandwidth",) if name == "dram" else ())
+    clock = _clock(entries, clocks)
+
+    def quantity(key: str, unit: str) -> int | float | None:
+        return entries[key].quantity(unit) if key in entries else None
+
+    bandwidth, capacity = quantity("bandwidth", "B/s"), quantity("capacity", "B")
+    per_clock = quantity("bandwidth_per_clock", "B/clock")
+    if name == "l1":
+        if multiprocessors is None:
+            raise node.error(f"{node.path} is stated per multiprocessor, but the file lacks 'multiprocessors'")
+        each = quantity("bandwidth_per_clock_per_multiprocessor", "B/clock")
+        size = quantity("capacity_per_multiprocessor", "B")
+        per_clock = each * multiprocessors if each else None
+        capacity = size * multiprocessors if size else None
+    if bandwidth is None and per_clock is not None:
+        if clock is None:
+            raise node.error(f"{node.path} has a bandwidth per clock, but lacks the key 'clock'")
+        bandwidth = per_clock * clock
+    bus = quantity("bus", "bit")
+    level = Level(
+        name=name,
+        bandwidth=bandwidth,
+        capacity=_at_least_one(entries.get("capacity"), capacity),
+        kind=entries["kind"].text() if "kind" in entries else None,
+        bus_bits=_at_least_one(entries.get("bus"), bus),
+        clock=clock,
+        transfers_per_clock=entries["transfers_per_clock"].integer() if "transfers_per_clock" in entries else None,
+        source=sources.name(entries),
+    )
+    if "bandwidth" in entries and bandwidth is not None:
+        _plausible(entries["bandwidth"], bandwidth, level.data_rate, HOW_BANDWIDTH)
+    return level
+
+
+def _share(node: YamlValue) -> float:
+    value = node.number()
+    if not 0 < value <= 1:
+        raise node.error(f"{node.path} is {node.text()!r}; it must be a fraction above 0, at most 1")
+    return float(value)
+
+
+HOW_PEAK, HOW_BANDWIDTH = "multiprocessors x clock x rate", "bus x clock x transfers"
+
+
+def _plausible(node: YamlValue, value: float, computed: float | None, how: str) -> None:
+    """Refuse a figure that differs from its own factors by more than a factor of two, such as a wrong unit prefix."""
+    if computed is not None and not 0.5 <= computed / value <= 2:
+        unit = "B/s" if how == HOW_BANDWIDTH else "FLOP/s"
+        raise node.error(f"{node.path} is {node.text()!r}, but {how} gives {si(computed, unit)}; one of them is wrong")
+
+
+def _at_least_one(node: YamlValue | None, value: float | None) -> int | None:
+    """A whole number of bytes or bits. Raises DeviceError for less than one."""
+    if node is not None and value is not None and value < 1:
+        raise node.error(f"{node.path} is {node.text()!r}; it must be at least one whole byte or bit")
+    return None if value is None else int(value)
+
+
+def _links(node: YamlValue, sources: _Sources) -> dict[str, Link]:
+    links = {name: _link(name, entry, sources) for name, entry in node.mapping().items()}
+    if len(networks := [name for name, link in links.items() if link.beyond is not None]) > 1:
+        raise node.error(f"{node.path} has several networks between nodes, {', '.join(networks)}; keep one")
+    return links
+
+
+def _link(name: str, node: YamlValue, sources: _Sources) -> Link:
+    entries = node.mapping(("bandwidth", "joins", "beyond", "to", "source"), required=("bandwidth",))
+    joins, beyond = (entries[key].integer() if key in entries else None for key in ("joins", "beyond"))
+    if joins is not None and beyond is not None:
+        raise node.error(
+            f"{node.path} has both joins ({joins}) and beyond ({beyond}); "
+            "keep joins for a link in a node, beyond for a network"
+        )
+    if joins == 1:
+        raise entries["joins"].error(f"{entries['joins'].path} is {joins}; it must be 2 or more")
+    if (to := entries.get("to")) is not None:
+        if to.text() != "host":
+            raise to.error(f"{to.path} is {to.text()}; the only value is host, for a link to the CPU")
+        if joins is not None or beyond is not None:
+            raise to.error(f"{node.path} goes to the host, so it has neither joins nor beyond")
+    return Link(name, entries["bandwidth"].quantity("B/s"), sources.name(entries), joins, beyond, to is not None)
+
+
+def _measured(node: YamlValue, sources: _Sources) -> Measured:
+    entries = node.mapping(("ceiling", "by", "value", "source"), required=("ceiling", "by", "value"))
+    ceiling = entries["ceiling"].text()
+    if ceiling not in PIPES + LEVELS:
+        ceilings = ", ".join(LEVELS + PIPES)
+        raise entries["ceiling"].error(f"ceiling {ceiling!r} is neither a pipe nor a memory level: {ceilings}")
+    unit = "B/s" if ceiling in LEVELS else "FLOP/s"
+    return Measured(ceiling, entries["by"].text(), entries["value"].quantity(unit), sources.name(entries))

@@ -6,10 +6,9 @@ from typing import Unpack
 
 from roofmodel.devices.device import Device, Hardware
 from roofmodel.estimate.report import Report
-from roofmodel.options.arguments import Model
 from roofmodel.options.keywords import WorkloadOptions
 from roofmodel.options.signature import checked
-from roofmodel.options.values import CopyMode
+from roofmodel.options.values import CopyMode, Model
 from roofmodel.options.workload import lists_options
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from roofmodel.estimate.api import estimate
-from roofmodel.options.command_line import OUTPUT
+from roofmodel.options.signature import OUTPUT
 from roofmodel.report.command import CommandCall, command
 from roofmodel.report.printing import ignored, present
 

@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from roofmodel.errors import Text
-from roofmodel.options import arguments
-from roofmodel.options.arguments import PathLike
+from roofmodel.options import values
+from roofmodel.options.values import PathLike
 from roofmodel.report.base import PictureResult, TextResult
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Report(TextResult, PictureResult):
         """Write a picture (png, svg, pdf), a page (html) or the data (json, csv, md), by the suffix."""
         from roofmodel.estimate.files import save
 
-        return save(self.estimate, arguments.path("path", path))
+        return save(self.estimate, values.path("path", path))
 
     def table(self, *, ops: bool = False, roofline: bool = False, hint: bool = False) -> Any:
         """The tables of `roof estimate`: one row per operator with `ops`, a chart with `roofline`.

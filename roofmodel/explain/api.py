@@ -7,11 +7,10 @@ from typing import Unpack
 
 from roofmodel.devices.device import Device, Hardware
 from roofmodel.explain.report import CrossoverReport
-from roofmodel.options import arguments
-from roofmodel.options.arguments import Model
+from roofmodel.options import values
 from roofmodel.options.keywords import WorkloadOptions
 from roofmodel.options.signature import checked
-from roofmodel.options.values import CrossoverSize, FlopCounter
+from roofmodel.options.values import CrossoverSize, FlopCounter, Model
 from roofmodel.options.workload import lists_options
 from roofmodel.report.derivation import Derivation
 
@@ -57,7 +56,7 @@ def explain(
     from roofmodel.explain.explain import explain_named
 
     device = None if hw is None else Device.load(hw)
-    sizes = size if isinstance(size, Mapping) else arguments.as_sequence(size or ())
+    sizes = size if isinstance(size, Mapping) else values.as_sequence(size or ())
     explanation = explain_named(model, device, family=family, op=_operator(op), n=n, line=line, size=sizes, **workload)
     return Derivation(document(explanation, timing=timing))
 

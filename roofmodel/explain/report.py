@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from roofmodel.options import arguments
-from roofmodel.options.arguments import PathLike
+from roofmodel.options import values
+from roofmodel.options.values import PathLike
 from roofmodel.report.base import PictureResult
 from roofmodel.report.derivation import Derivation
 
@@ -33,7 +33,7 @@ class CrossoverReport(Derivation, PictureResult):
         from roofmodel.explain.crossover_picture import draw
         from roofmodel.files import output_files
 
-        target = output_files.check(arguments.path("path", path), self.suffixes())
+        target = output_files.check(values.path("path", path), self.suffixes())
         form = output_files.form(target, ("png", "svg"))
         if form is None:
             return super().save(path)

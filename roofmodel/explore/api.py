@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from roofmodel.devices.device import Device, Hardware
 from roofmodel.explore.report import ExplorePage
-from roofmodel.options import arguments
-from roofmodel.options.arguments import Model, ProgressCallback, no_progress
+from roofmodel.options import values
 from roofmodel.options.signature import checked
+from roofmodel.options.values import Model, ProgressCallback, no_progress
 
 
 @checked
@@ -35,6 +35,6 @@ def explore(
     from roofmodel.explore.page import html
     from roofmodel.models import hub
 
-    architectures = [hub.load(model, family) for model in arguments.as_sequence(models)]
-    page = html(architectures, [Device.load(device) for device in arguments.as_sequence(hw)], progress)
+    architectures = [hub.load(model, family) for model in values.as_sequence(models)]
+    page = html(architectures, [Device.load(device) for device in values.as_sequence(hw)], progress)
     return ExplorePage(page, [architecture.name for architecture in architectures])

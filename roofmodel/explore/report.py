@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from roofmodel.options import arguments
-from roofmodel.options.arguments import PathLike
+from roofmodel.options import values
+from roofmodel.options.values import PathLike
 from roofmodel.report.base import FileResult
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class ExplorePage(FileResult):
         """Write the page (html)."""
         from roofmodel.files import output_files
 
-        return output_files.write(arguments.path("path", path), None, {"html": lambda: self.html})
+        return output_files.write(values.path("path", path), None, {"html": lambda: self.html})
 
     def __rich__(self) -> Any:
         return repr(self)

@@ -36,12 +36,10 @@ from roofmodel.counting.memory import Memory
 from roofmodel.counting.number_formats import FORMATS, Format, Widths
 from roofmodel.counting.operator import Cost, Operator
 from roofmodel.counting.workload import Parallel, Workload
-from roofmodel.devices.calibration import Calibration, Fit, Fitted
-from roofmodel.devices.calibration_reader import TIMINGS
+from roofmodel.devices.calibration import TIMINGS, Calibration, Fit, Fitted
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Level, Link, Pipe, Unaligned
-from roofmodel.engines.engine import Engine
-from roofmodel.engines.schema import ANY, KINDS
+from roofmodel.engines.engine import ANY, KINDS, Engine
 from roofmodel.errors import WorkloadError
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.traced import Cases, Trace, Undecided, results

@@ -1,21 +1,61 @@
-"""Text and YAML files that users write: paths with `~`, a size limit, and YAML errors with file and line.
+"""Text and YAML files that users write: paths with `~`, a size limit, YAML errors with file and line; other formats.
 
 The YAML part is a thin layer over PyYAML's node graph. It rejects input that PyYAML's loader accepts: duplicate keys,
-unknown keys (the message suggests the nearest known key), quantities without a unit or with the wrong unit.
+unknown keys (the message suggests the nearest known key), quantities without a unit or with the wrong unit. Results
+show the names of files in printable characters and without folders, which may name people and machines. For a file in
+a format that no reader reads, a message says what it is and which command makes it readable.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection
+import shlex
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
 
-from roofmodel.errors import RoofError, Text, shorten, suggest
-from roofmodel.files.file_names import printable
+from roofmodel.errors import Message, RoofError, Text, shorten, suggest
 from roofmodel.numbers import units
+
+
+def display_names(paths: Iterable[str | os.PathLike[str]]) -> dict[str, str]:
+    """The name that results show for each path: the file's own name, after its folder's if two files share a name.
+
+    Examples:
+        >>> display_names(["/home/someone/run.csv"])
+        {'/home/someone/run.csv': 'run.csv'}
+        >>> list(display_names(["/scratch/someone/a/run.csv", "b/run.csv"]).values())
+        ['a/run.csv', 'b/run.csv']
+    """
+    files = {os.fspath(path): Path(path) for path in paths}
+    count = Counter(file.name for file in files.values())
+    return {
+        path: printable(f"{file.parent.name}/{file.name}" if count[file.name] > 1 else file.name)
+        for path, file in files.items()
+    }
+
+
+def rename_files(text: Text, names: Mapping[str, str]) -> Text:
+    """A note or warning with each path in it replaced by its name in results."""
+    parts = Message(text).parts
+    for path in sorted(names, key=len, reverse=True):  # a path may begin with another one
+        parts = tuple(part.replace(path, names[path]) if isinstance(part, str) else part for part in parts)
+    return Message(*parts) if isinstance(text, Message) else parts[0]
+
+
+def printable(text: str) -> str:
+    """Replace unprintable characters with a blank or `\ufffd`, so that the text is safe to print in a terminal.
+
+    Names of files, kernels and ranges come from users: they may contain escape sequences, bidirectional control
+    characters, line ends, or unpaired surrogates (a file name that is not UTF-8).
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else " " if c.isspace() else "\ufffd" for c in text)
+
 
 LARGEST_TEXT = 16 * 2**20
 """Maximum file size in bytes. Config and device files have a few kilobytes."""
@@ -283,3 +323,60 @@ def _complete_tags(node: Any) -> None:
     for part in () if isinstance(node, yaml.ScalarNode) else node.value:
         for each in part if isinstance(part, tuple) else (part,):
             _complete_tags(each)
+
+
+LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+_NSYS_REPORT = b"NVIDIA Tegra Profiler Report"
+_ZIP, _GGUF, _PICKLE = b"PK\x03\x04", b"GGUF", b"\x80\x02"
+
+
+def lfs_pointer(head: bytes, name: str) -> str | None:
+    """What to do about a file that Git LFS has not downloaded; None for other files."""
+    if not head.startswith(LFS_POINTER):
+        return None
+    file = shlex.quote(os.path.basename(name))
+    return f"a Git LFS pointer, not the file itself; download it: git lfs pull --include {file}"
+
+
+def foreign_profile(head: bytes, name: str) -> str | None:
+    """What a profiler's file is that only its own tools read, and how to convert it; None for other files."""
+    quoted, lowered = shlex.quote(name), name.lower()
+    if pointer := lfs_pointer(head, name):
+        return pointer
+    if head.startswith(_NSYS_REPORT):
+        return f"a native report of Nsight Systems; export it: nsys export --type sqlite {quoted}"
+    if lowered.endswith(".nvvp"):
+        if head.startswith(_ZIP):
+            return f"a session of NVIDIA's Visual Profiler; extract the profile in it: unzip {quoted}"
+        return (
+            "a session of NVIDIA's Visual Profiler without nvprof's tables; profile again: "
+            "nvprof -o trace.nvprof COMMAND"
+        )
+    if head.lstrip()[1:].lstrip().startswith(b'"rocprofiler-sdk-tool"') or lowered.endswith((".pftrace", ".otf2")):
+        return (
+            "JSON of rocprofv3, or a trace for Perfetto or Vampir; write a database or CSV instead: "
+            "rocprofv3 --output-format rocpd --kernel-trace --memory-copy-trace --hip-trace -- COMMAND"
+        )
+    if head.startswith(b"device,HBMBw,"):
+        return "ceilings that rocprof-compute measured; for its kernels give pmc_perf.csv and sysinfo.csv of the folder"
+    if lowered.endswith(".xplane.pb") or (b"/device:GPU:" in head and b"/host:CPU" in head and b"\0" in head):
+        return (
+            "an XPlane profile of JAX or TensorFlow; profile with Nsight Systems instead: "
+            "nsys profile --trace cuda,nvtx --cuda-graph-trace node -o run COMMAND && "
+            "nsys export --type sqlite run.nsys-rep (on AMD GPUs: rocprofv3 --kernel-trace -- COMMAND)"
+        )
+    return None
+
+
+def foreign_model(head: bytes, name: str) -> str | None:
+    """What a model's file is if it is no config; None for text that may be one."""
+    if pointer := lfs_pointer(head, name):
+        return pointer
+    if head.startswith(_GGUF):
+        return (
+            "a GGUF file, whose weights have no config.json; give the model that it was converted from and its format: "
+            "roof estimate ORGANIZATION/MODEL --weights int4"
+        )
+    if name.endswith((".safetensors", ".bin", ".pt", ".pth")) or head.startswith((_ZIP, _PICKLE)):
+        return "a file of weights; give the config.json beside it"
+    return None

@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 from roofmodel.errors import Option
 from roofmodel.homework.report import HomeworkClass, HomeworkGrades, HomeworkSheet
-from roofmodel.options import arguments
-from roofmodel.options.arguments import PathLike
+from roofmodel.options import values
 from roofmodel.options.signature import checked
+from roofmodel.options.values import PathLike
 from roofmodel.report.derivation import Derivation
 
 
@@ -32,7 +32,7 @@ def homework(student: str, sheet: PathLike = "lectures", *, seed: str = "", key:
     from roofmodel.homework.document import document
     from roofmodel.homework.homework import sheet as sheet_of
 
-    made = document(sheet_of(student, arguments.path("sheet", sheet), seed), key)
+    made = document(sheet_of(student, values.path("sheet", sheet), seed), key)
     return HomeworkSheet(made._replace(notes=_notes(seed)))
 
 
@@ -58,9 +58,9 @@ def check_homework(
     from roofmodel.homework.document import report
     from roofmodel.homework.homework import check
 
-    answer_source = answers if isinstance(answers, Mapping) else arguments.path("answers", answers)
+    answer_source = answers if isinstance(answers, Mapping) else values.path("answers", answers)
     return Derivation(
-        report(check(answer_source, student, None if sheet is None else arguments.path("sheet", sheet), seed))
+        report(check(answer_source, student, None if sheet is None else values.path("sheet", sheet), seed))
     )
 
 
@@ -91,7 +91,7 @@ def homework_class(
     """
     from roofmodel.homework.classroom import write_class
 
-    paths = (arguments.path("roster", roster), arguments.path("folder", folder), arguments.path("sheet", sheet))
+    paths = (values.path("roster", roster), values.path("folder", folder), values.path("sheet", sheet))
     return HomeworkClass(write_class(*paths, seed, suffix, force), _notes(seed))
 
 
@@ -111,7 +111,7 @@ def grade_homework(folder: PathLike, key: PathLike, *, partial: float = 0) -> Ho
     """
     from roofmodel.homework.classroom import grade_class
 
-    return HomeworkGrades(grade_class(arguments.path("folder", folder), arguments.path("key", key), partial))
+    return HomeworkGrades(grade_class(values.path("folder", folder), values.path("key", key), partial))
 
 
 def _notes(seed: str) -> list[Any]:

@@ -27,7 +27,7 @@ from roofmodel.homework.homework import (
     same_name,
     source_of,
 )
-from roofmodel.options.arguments import PathLike
+from roofmodel.options.values import PathLike
 from roofmodel.report.pdf import check_pdflatex
 
 KEY = "key.json"

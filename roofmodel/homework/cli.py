@@ -9,7 +9,7 @@ import typer
 
 from roofmodel.homework.api import check_homework, grade_homework, homework, homework_class
 from roofmodel.homework.report import HomeworkSheet
-from roofmodel.options.command_line import Settings
+from roofmodel.options.signature import Settings
 from roofmodel.report.command import DOCUMENT_FILES, DOCUMENT_FORMATS, CommandCall, command, command_group
 from roofmodel.report.printing import present, print_line
 

@@ -20,7 +20,7 @@ from roofmodel.files.text_files import YamlValue, expand, parse_yaml, read_text
 from roofmodel.homework import answers as written_answers
 from roofmodel.homework.generator import ProblemSet, packaged, parsed_problems, read_problems
 from roofmodel.homework.problem import CEILINGS, Draw, Problem, Question
-from roofmodel.options.arguments import PathLike
+from roofmodel.options.values import PathLike
 
 SHEETS = {
     "lectures": ("stream", "matmul", "stencil", "block", "phases", "kv", "decode", "counters", "achieved"),

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from roofmodel.options import arguments
-from roofmodel.options.arguments import PathLike
+from roofmodel.options import values
+from roofmodel.options.values import PathLike
 from roofmodel.report.base import FileResult, TextResult
 from roofmodel.report.derivation import Derivation
 from roofmodel.report.table import NAME, NUMBER, Column, Table
@@ -47,7 +47,7 @@ class HomeworkSheet(Derivation):
         from roofmodel.errors import Option, OutputError
         from roofmodel.homework.homework import has_answers
 
-        file = arguments.path("path", path)
+        file = values.path("path", path)
         if has_answers(file):
             raise OutputError(
                 f"{file}: is a sheet with answers; give another name, or ", Option("force"),
@@ -145,7 +145,7 @@ class HomeworkGrades(TextResult, FileResult):
         """Write csv or json, by the suffix."""
         from roofmodel.files import output_files
 
-        return output_files.write(arguments.path("path", path), None, self._texts())
+        return output_files.write(values.path("path", path), None, self._texts())
 
     def __rich__(self) -> Any:
         from rich.console import Group

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from roofmodel.jitter.report import JitterReport
-from roofmodel.options import arguments
-from roofmodel.options.arguments import PathLike, ProgressCallback, no_progress
+from roofmodel.options import values
 from roofmodel.options.signature import checked
-from roofmodel.options.values import FirstGap
+from roofmodel.options.values import FirstGap, PathLike, ProgressCallback, no_progress
 
 
 @checked
@@ -46,11 +45,11 @@ def jitter(
     from roofmodel.jitter.jitter import jitter as study
     from roofmodel.profiles.reading import report_progress
 
-    paths = arguments.paths("files", files)
-    folder = None if cache is None else arguments.path("cache", cache)
+    paths = values.paths("files", files)
+    folder = None if cache is None else values.path("cache", cache)
     with report_progress(progress):
         analysis = study(
             paths, steps_range=steps, threshold=threshold, first_gap=first_gap, cache=folder, cluster=cluster,
-            kernels=None if kernels is None else arguments.path("kernels", kernels),
+            kernels=None if kernels is None else values.path("kernels", kernels),
         )  # fmt: skip
     return JitterReport(analysis)

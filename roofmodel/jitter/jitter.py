@@ -12,7 +12,7 @@ import numpy as np
 
 from roofmodel.errors import Option, ProfileError, Text, WorkloadError, cut
 from roofmodel.files import output_files
-from roofmodel.files.file_names import display_names, rename_files
+from roofmodel.files.text_files import display_names, rename_files
 from roofmodel.jitter import kernel_tables
 from roofmodel.jitter.alignment import LAST_STEP, Begins, Difference, KernelAlignment
 from roofmodel.jitter.causes import SIGNIFICANT, Cause

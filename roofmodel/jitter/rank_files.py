@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from roofmodel.errors import ProfileError
-from roofmodel.files.file_names import printable
+from roofmodel.files.text_files import printable
 from roofmodel.jitter.kernels import NO_STEP, KernelTable
 from roofmodel.jitter.ranks import RankPart
 from roofmodel.jitter.sequences import KernelSequence, SequencesByStep, sequences_by_step

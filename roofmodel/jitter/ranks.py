@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from roofmodel.files.file_names import display_names
+from roofmodel.files.text_files import display_names
 from roofmodel.jitter.kernels import NO_STEP, Kernels, KernelTable, compared_kernels, kernel_table
 from roofmodel.jitter.sequences import SequencesByStep
 from roofmodel.profiles.timelines.timeline import CLOCK, POWER, UNKNOWN, Timeline

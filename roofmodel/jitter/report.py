@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from roofmodel.options import arguments
-from roofmodel.options.arguments import PathLike
+from roofmodel.options import values
+from roofmodel.options.values import PathLike
 from roofmodel.report.base import RunReport
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class JitterReport(RunReport):
         """Write a picture (png, svg, pdf), a page (html) or the data (json, csv), by the suffix."""
         from roofmodel.jitter.page import save
 
-        return save(self.analyzed, arguments.path("path", path))
+        return save(self.analyzed, values.path("path", path))
 
     def __rich__(self) -> Any:
         from roofmodel.jitter.tables import table

@@ -7,10 +7,19 @@ from collections.abc import Iterable
 from roofmodel.devices.device import Device, Hardware
 from roofmodel.errors import Option, WorkloadError
 from roofmodel.measure.report import CalibrationReport, MeasureReport, ValidationReport
-from roofmodel.options import arguments
-from roofmodel.options.arguments import Model, PathLike, ProgressCallback, no_progress
+from roofmodel.options import values
 from roofmodel.options.signature import checked
-from roofmodel.options.values import BenchmarkDevice, EngineName, EngineOption, L2State, Phase
+from roofmodel.options.values import (
+    BenchmarkDevice,
+    EngineName,
+    EngineOption,
+    L2State,
+    Model,
+    PathLike,
+    Phase,
+    ProgressCallback,
+    no_progress,
+)
 
 BUDGET: float = 120  # seconds
 
@@ -43,7 +52,7 @@ def validate(
     device = Device.load(hw)
     if loaded_engine is not None:
         check_kernels(loaded_engine, [device])
-    return ValidationReport(study(arguments.path("table", table), device, loaded_engine))
+    return ValidationReport(study(values.path("table", table), device, loaded_engine))
 
 
 @checked
@@ -74,7 +83,7 @@ def calibrate(
     from roofmodel.measure.table import gpus, read
     from roofmodel.roofline.device import others
 
-    files = arguments.paths("tables", tables)
+    files = values.paths("tables", tables)
     path, device = library.find(hw), Device.load(hw)
     text = path.read_text(encoding="utf-8")
     device_file(text, Calibration(device.id))  # a layout that cannot be extended is an error before the fit
@@ -132,7 +141,7 @@ def measure(
 
     architecture = None if model is None else hub.load(model, None)
     measurement = run(
-        arguments.path("output", output), ops=ops, dtype=dtype, architecture=architecture,
+        values.path("output", output), ops=ops, dtype=dtype, architecture=architecture,
         workload={"phase": phase, "batch": batch, "seq": seq, "context": context}, l2=l2, budget=budget, device=device,
         seed=seed, resume=resume, force=force, progress=progress,
     )  # fmt: skip

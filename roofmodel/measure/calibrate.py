@@ -22,6 +22,7 @@ import numpy as np
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.calibration import (
     MAX_TRANSFER_ERROR,
+    TIMINGS,
     Calibration,
     Fit,
     Fitted,
@@ -30,7 +31,6 @@ from roofmodel.devices.calibration import (
     parameters,
     stated_parameters,
 )
-from roofmodel.devices.calibration_reader import TIMINGS
 from roofmodel.devices.device import Device
 from roofmodel.errors import DeviceError, WorkloadError
 from roofmodel.measure.fitting import MAX_FIT_ROWS, MAX_SEARCH_ROWS, FitRows, fit

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from roofmodel.errors import Text
-from roofmodel.options import arguments
-from roofmodel.options.arguments import PathLike
+from roofmodel.options import values
+from roofmodel.options.values import PathLike
 from roofmodel.report.base import FileResult, PictureResult, RenderedResult, TextResult
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class ValidationReport(TextResult, PictureResult):
         """Write all rows with their predictions (csv), the errors (json) or a picture (png, svg, pdf)."""
         from roofmodel.measure.validation_tables import save
 
-        return save(self.validation, arguments.path("path", path))
+        return save(self.validation, values.path("path", path))
 
     def __rich__(self) -> Any:
         from roofmodel.measure.validation_tables import table
@@ -114,7 +114,7 @@ class CalibrationReport(FileResult):
         """Write the device's file with the fitted parameters (yaml)."""
         from roofmodel.files import output_files
 
-        return output_files.write(arguments.path("path", path), None, {"yaml": self.yaml.rstrip})
+        return output_files.write(values.path("path", path), None, {"yaml": self.yaml.rstrip})
 
     def __rich__(self) -> Any:
         from roofmodel.measure.fitted_table import table

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from roofmodel.errors import LIST_FAMILIES, Message, ModelError, Text, choices, shorten, suggest
-from roofmodel.files.file_names import printable
+from roofmodel.files.text_files import printable
 from roofmodel.models.architecture import (
     DROPOUT_FIELDS,
     Architecture,

@@ -18,9 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from roofmodel.errors import LIST_MODELS, AnswerNote, Message, ModelError, Option, Text, shorten, suggest
-from roofmodel.files.file_names import printable, rename_files
-from roofmodel.files.foreign_formats import foreign_model
-from roofmodel.files.text_files import MAX_DEPTH, depth, expand, read_text
+from roofmodel.files.text_files import MAX_DEPTH, depth, expand, foreign_model, printable, read_text, rename_files
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.config import architecture
 

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from roofmodel.errors import ModelError, choices
-from roofmodel.files.file_names import printable
-from roofmodel.files.text_files import YamlValue, read_yaml
+from roofmodel.files.text_files import YamlValue, printable, read_yaml
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.config import architecture_from_row
 from roofmodel.models.families import BERT_HEADS, LM, Family

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from roofmodel.errors import Option, Text
 from roofmodel.numbers import units
 from roofmodel.numbers.derivation import DerivationStep
-from roofmodel.options import arguments
-from roofmodel.options.arguments import PathLike
+from roofmodel.options import values
+from roofmodel.options.values import PathLike
 from roofmodel.report.base import FileResult, TextResult
 from roofmodel.report.encoding import as_json
 
@@ -94,7 +94,7 @@ class OpReport(TextResult, FileResult):
         """Write the document (json)."""
         from roofmodel.files import output_files
 
-        return output_files.write(arguments.path("path", path), None, self._texts())
+        return output_files.write(values.path("path", path), None, self._texts())
 
     def _messages(self) -> Iterable[Text]:
         return self.operation.notes

@@ -1,20 +1,25 @@
-"""The parameters of a public function: their types and help, and the check of its arguments.
+"""The parameters of a public function: their types and help, the check of its arguments, and its command line.
 
 A public function declares each of its options once: name, type and default in its signature, help under `Args` in its
-docstring. Its command has the same options (`command_line.py`). `workload.py` declares the options of a workload.
+docstring. Its command has the same options. `workload.py` declares the options of a workload.
 """
 
 from __future__ import annotations
 
 import inspect
+import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, wraps
 from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from roofmodel.errors import Option, RoofError, shorten
 from roofmodel.options.values import check_one_of
+from roofmodel.options.workload import DECLARED
+
+if TYPE_CHECKING:
+    import typer
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -77,3 +82,105 @@ def helps(function: Callable[..., Any]) -> dict[str, str]:
     _, _, after = inspect.cleandoc(function.__doc__ or "").partition("\nArgs:\n")
     entries = re.findall(r"^    \*?(\w+): (.*(?:\n      .*)*)", after.partition("\n\n")[0], re.MULTILINE)
     return {name: " ".join(text.split()) for name, text in entries}
+
+
+OUTPUT = "Output"
+"""The group of `--format`, `-o` and others in `--help`."""
+
+Settings = Mapping[str, Mapping[str, Any]]
+"""For an option, arguments of typer's Option, such as `metavar`; and its `flags` and `default`, where they differ."""
+
+CHOICES_WIDTH = 24
+"""The longest list of choices that leaves room for the help in a terminal of 80 columns."""
+
+Parameters = list[inspect.Parameter]
+
+
+def options_of(functions: Iterable[Callable[..., Any]], settings: Settings) -> tuple[Parameters, Parameters]:
+    """The arguments and options of functions, as typer reads them: own ones, and those of a workload.
+
+    The first parameter and `*files` are arguments, the others options; `progress` is neither. An option with a tuple as
+    default, and one without default that takes an iterable, may be repeated.
+    """
+    own: dict[str, inspect.Parameter] = {}
+    of_workload: dict[str, inspect.Parameter] = {}
+    for function in functions:
+        texts, types = helps(function), own_types(function)
+        parameters = inspect.signature(function).parameters
+        for position, (name, parameter) in enumerate(parameters.items()):
+            if name == "progress" or name in own or name in of_workload:
+                continue
+            further = settings.get(name, {})
+            if name in types:
+                shown = {"help": _spelled(texts[name], parameters), **further}
+                own[name] = _option(parameter.replace(annotation=types[name]), position, shown)
+            else:
+                declared = DECLARED[name]
+                shown = {"help": declared.help, "rich_help_panel": declared.group, **further}
+                of_workload[name] = _option(parameter, position, shown, declared.choices)
+    return [*own.values()], [*of_workload.values()]
+
+
+def _option(
+    parameter: inspect.Parameter, position: int, shown: dict[str, Any], choices: tuple[str, ...] = ()
+) -> inspect.Parameter:
+    """A parameter of a function as typer reads it; `shown` are the arguments of typer's Option."""
+    import typer
+
+    flags, default = shown.pop("flags", ()), shown.pop("default", parameter.default)
+    value = _type(parameter)
+    if flags or (position and parameter.kind is not parameter.VAR_POSITIONAL):
+        shown = {"metavar": _metavar(parameter.annotation, value, choices), **shown}
+        option = typer.Option(*(flags or (f"--{parameter.name.replace('_', '-')}",)), **shown)
+    else:
+        option = typer.Argument(**shown)
+    if default is None or isinstance(default, tuple):
+        default, value = None, value | None
+    return inspect.Parameter(
+        parameter.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[value, option]
+    )
+
+
+def _type(parameter: inspect.Parameter) -> Any:
+    """The type of an option on the command line: text, where Python takes a path, one of several names, or a list."""
+    types = kinds(parameter.annotation)
+    several = parameter.default is parameter.empty or isinstance(parameter.default, tuple)
+    if parameter.kind is parameter.VAR_POSITIONAL or {Mapping, Iterable} <= types or (Iterable in types and several):
+        return list[str]
+    if types & {str, Literal, os.PathLike}:
+        return str
+    return next(kind for kind in (bool, float, int) if kind in types)
+
+
+def _metavar(annotation: Any, value: Any, choices: tuple[str, ...]) -> str | None:
+    """What `--help` shows as the value of an option: its choices; `,…` where one text may list several values.
+
+    None: typer's name of the type.
+    """
+    types = kinds(annotation)
+    names = choices or tuple(
+        name for each in members(annotation) if get_origin(each) is Literal for name in get_args(each)
+    )
+    shown = "|".join(names) if len("|".join(names)) <= CHOICES_WIDTH else "<name>"
+    if value is str and Iterable in types and Mapping not in types:
+        numbers = next((kind for kind in (float, int) if kind in types), str).__name__
+        return f"{shown or f'<{numbers}>'},…"
+    return shown or None
+
+
+def _spelled(text: str, parameters: Mapping[str, inspect.Parameter]) -> str:
+    """The help with `name` as the command line writes it: --name, or FILES for an argument."""
+
+    def flag(name: re.Match[str]) -> str:
+        parameter = parameters.get(name[1])
+        if parameter is None:
+            return name[1]
+        return name[1].upper() if parameter.kind is parameter.VAR_POSITIONAL else f"--{name[1].replace('_', '-')}"
+
+    return re.sub(r"\[(?=[a-z#/@])", r"\\[", re.sub(r"`(\w+)`", flag, text))  # a [ would begin markup of rich
+
+
+def is_given(command_line: typer.Context, option: str) -> bool:
+    """Whether the command line states an option, also with its default value."""
+    source = command_line.get_parameter_source(option)
+    return source is not None and source.name != "DEFAULT"

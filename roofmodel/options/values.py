@@ -1,4 +1,4 @@
-"""The values of options: names as types that the Python functions and the command line share, and times.
+"""The values of options and arguments: types that Python functions and command line share, times, paths.
 
 A value that is not in the type is an error at run time, too: the function that uses the option checks it.
 """
@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
-from typing import Literal
+from typing import Any, Literal
 
-from roofmodel.errors import Option, WorkloadError, choices, shorten
+from roofmodel.errors import Option, RoofError, WorkloadError, choices, shorten
 from roofmodel.numbers import units
 
 Phase = Literal["prefill", "decode", "forward", "generate", "train"]
@@ -103,3 +103,49 @@ def seconds_of(option: str, value: object, example: str, highest: float = MAX_SE
             Option(option), f" is {shorten(value)}; it must be a time {limits}; try ", Option(option, example)
         )
     return seconds
+
+
+PathLike = str | os.PathLike[str]
+Model = PathLike
+"""A packaged name, the path of a config.json or its folder, or a Hub id."""
+ProgressCallback = Callable[[str, int, int | None], None]
+"""Called with the current part of the work, the amount that is complete, and the whole amount (None: unknown)."""
+
+
+def no_progress(subject: str, done: int, total: int | None) -> None:
+    """The callback that ignores progress."""
+
+
+def as_sequence(value: Any) -> Sequence[Any]:
+    """The value in a list, or the values of a list, a tuple or another iterable that is not text."""
+    return [*value] if isinstance(value, Iterable) and not isinstance(value, str | bytes) else [value]
+
+
+MAX_RESOLUTION = 1000  # dots per inch: a picture of 11000 × 6200 dots
+
+
+def resolution(dpi: int) -> int:
+    """Dots per inch of a picture. Raises RoofError for a value that is not a whole number from 1 to MAX_RESOLUTION."""
+    if type(dpi) is not int or not 1 <= dpi <= MAX_RESOLUTION:
+        raise RoofError(Option("dpi"), f" is {shorten(dpi)}; give a whole number from 1 to {MAX_RESOLUTION}")
+    return dpi
+
+
+def words(name: str, value: Iterable[str]) -> list[str]:
+    """A list of text. Raises RoofError for another type, such as a single text."""
+    values = as_sequence(value)
+    if isinstance(value, str) or not all(isinstance(word, str) for word in values):
+        raise RoofError(Option(name), f" is {shorten(value)}; give a list of text")
+    return list(values)
+
+
+def path(name: str, value: PathLike) -> str:
+    """A path as text. Raises RoofError for another type."""
+    if not isinstance(value, str | os.PathLike):
+        raise RoofError(Option(name), f" is {shorten(value)}; give a path")
+    return os.fspath(value)
+
+
+def paths(name: str, values: PathLike | Iterable[PathLike] | None) -> list[str]:
+    """One or several paths as a list of text. Raises RoofError for another type."""
+    return [] if values is None else [path(name, value) for value in as_sequence(values)]

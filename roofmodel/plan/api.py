@@ -6,11 +6,19 @@ from collections.abc import Iterable, Mapping
 from typing import Unpack
 
 from roofmodel.devices.device import Device, Hardware
-from roofmodel.options import arguments
-from roofmodel.options.arguments import Model, ProgressCallback, no_progress
+from roofmodel.options import values
 from roofmodel.options.keywords import ServiceSearch, TrainingSearch
 from roofmodel.options.signature import checked
-from roofmodel.options.values import AttentionMode, EngineName, EngineOption, Names, RoutingOption
+from roofmodel.options.values import (
+    AttentionMode,
+    EngineName,
+    EngineOption,
+    Model,
+    Names,
+    ProgressCallback,
+    RoutingOption,
+    no_progress,
+)
 from roofmodel.options.workload import MEMORY_UTILIZATION, lists_search
 from roofmodel.plan.report import PlanReport, TrainingPlanReport
 
@@ -82,7 +90,7 @@ def plan(
     from roofmodel.models import hub
     from roofmodel.plan.plan import plan as study
 
-    devices = [Device.load(device) for device in arguments.as_sequence(hw)]
+    devices = [Device.load(device) for device in values.as_sequence(hw)]
     drafter = draft if draft is None or draft == "mtp" else hub.load(draft, None)
     serving_plan = study(
         hub.load(model, family), devices, gpus=gpus, isl=isl, osl=osl, ttft=ttft, tpot=tpot,
@@ -143,7 +151,7 @@ def plan_training(
     from roofmodel.models import hub
     from roofmodel.plan.training import plan_training as study
 
-    devices = [Device.load(device) for device in arguments.as_sequence(hw)]
+    devices = [Device.load(device) for device in values.as_sequence(hw)]
     training_plan = study(
         hub.load(model, family), devices, gpus=gpus, tokens=tokens, batch=batch, seq=seq, dtype=dtype,
         attention=attention, price=price, memory_utilization=memory_utilization, engine=engine,

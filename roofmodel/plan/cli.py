@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_args
 import typer
 
 from roofmodel.errors import Option, Text, WorkloadError, joined
-from roofmodel.options.command_line import OUTPUT
+from roofmodel.options.signature import OUTPUT
 from roofmodel.options.workload import DECLARED, TRAINING, WORKLOAD
 from roofmodel.plan.api import plan, plan_training
 from roofmodel.plan.candidate import Mode

@@ -8,8 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from roofmodel.errors import Text
-from roofmodel.options import arguments
-from roofmodel.options.arguments import PathLike
+from roofmodel.options import values
+from roofmodel.options.values import PathLike
 from roofmodel.report.base import FileResult, PictureResult, TextResult
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class _PlanReport(TextResult, FileResult):
 
     def save(self, path: PathLike) -> Path:
         """Write the candidates (json, csv); of a service, also a picture of the Pareto front (png, svg, pdf)."""
-        written: Path = self._view().save(self.plan, arguments.path("path", path))
+        written: Path = self._view().save(self.plan, values.path("path", path))
         return written
 
     def __repr__(self) -> str:

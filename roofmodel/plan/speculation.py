@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from roofmodel.counting.routing import UNIFORM
 from roofmodel.counting.workload import PromptChunk
-from roofmodel.engines.schema import Host
+from roofmodel.engines.engine import Host
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.algebra import Number
 from roofmodel.plan.layouts import Formats, Layout, divisors, is_possible

@@ -7,11 +7,18 @@ from typing import Unpack
 
 from roofmodel.devices.device import Hardware
 from roofmodel.errors import Option, WorkloadError
-from roofmodel.options import arguments
-from roofmodel.options.arguments import Model, PathLike, ProgressCallback, no_progress
+from roofmodel.options import values
 from roofmodel.options.keywords import WorkloadOptions
 from roofmodel.options.signature import checked
-from roofmodel.options.values import CeilingSource, KernelGrouping, Numbers
+from roofmodel.options.values import (
+    CeilingSource,
+    KernelGrouping,
+    Model,
+    Numbers,
+    PathLike,
+    ProgressCallback,
+    no_progress,
+)
 from roofmodel.options.workload import lists_options
 from roofmodel.plot.report import CollectionCommand, PlotReport, ProfileReport
 
@@ -43,14 +50,14 @@ def read_profile(
     from roofmodel.plot.place import kernels
     from roofmodel.profiles.reading import report_progress
 
-    timed, old = arguments.paths("times", times), arguments.paths("before", before)
+    timed, old = values.paths("times", times), values.paths("before", before)
     if timed and old:
         raise WorkloadError(
             Option("times"), " replaces the times of one side only, so ", Option("before"), " cannot compare them; "
             "leave out one of the two",
         )  # fmt: skip
     with report_progress(progress):
-        return ProfileReport(kernels(arguments.paths("files", files), hw, timed), kernels(old, hw) if old else None)
+        return ProfileReport(kernels(values.paths("files", files), hw, timed), kernels(old, hw) if old else None)
 
 
 @checked
@@ -113,14 +120,14 @@ def plot(
         raise WorkloadError(
             Option("instructions"), ": this picture is the same with ", other, "; leave out one of them"
         )
-    paths, timed = arguments.paths("files", files), arguments.paths("times", times)
-    name = None if model is None else arguments.path("model", model)
+    paths, timed = values.paths("files", files), values.paths("times", times)
+    name = None if model is None else values.path("model", model)
     with report_progress(progress):
-        sizes = size if isinstance(size, Mapping) else arguments.as_sequence(size or ())
+        sizes = size if isinstance(size, Mapping) else values.as_sequence(size or ())
         placed = place(
             paths, hw, by=by, model=name, family=family, workload=workload, times=timed, clock=clock,
             ceilings=ceilings, instructions=instructions, n=n, line=line, size=sizes,
-            flops=[flops] if isinstance(flops, str) else arguments.words("flops", flops),
+            flops=[flops] if isinstance(flops, str) else values.words("flops", flops),
         )  # fmt: skip
     return PlotReport(placed._replace(regions=regions, hide_answers=hide_answers))
 
@@ -153,7 +160,7 @@ def ncu_command(
     """
     from roofmodel.plot.ncu_command import collect
 
-    words = arguments.words("program", program)
+    words = values.words("program", program)
     return CollectionCommand(collect(words, hw, nvtx=nvtx, skip=skip, count=count, nvprof=nvprof))
 
 
@@ -175,5 +182,5 @@ def nsys_command(
     """
     from roofmodel.plot.nsys_command import collect
 
-    words = arguments.words("program", program)
+    words = values.words("program", program)
     return CollectionCommand(collect(words, nvtx=nvtx, profiler_api=profiler_api, gpu_metrics=gpu_metrics))

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 from roofmodel.devices.device import Device, Hardware
 from roofmodel.devices.parts import Pipe
 from roofmodel.errors import Command, Message, Option, ProfileError, Text, WorkloadError, ignored, warnings_in
-from roofmodel.files.file_names import display_names, rename_files
-from roofmodel.files.text_files import expand
+from roofmodel.files.text_files import display_names, expand, rename_files
 from roofmodel.numbers import units
 from roofmodel.options.values import Numbers
 from roofmodel.options.workload import non_default_options

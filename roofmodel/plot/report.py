@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from roofmodel.errors import OutputError, Text
-from roofmodel.options import arguments
-from roofmodel.options.arguments import PathLike
+from roofmodel.options import values
+from roofmodel.options.values import PathLike
 from roofmodel.report.base import FileResult, PictureResult, TextResult
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class ProfileReport(TextResult, FileResult):
         """Write the kernels (json, csv, parquet), by the suffix. Parquet has the columns of the CSV."""
         from roofmodel.files import output_files
 
-        target = output_files.check(arguments.path("path", path), self.suffixes())
+        target = output_files.check(values.path("path", path), self.suffixes())
         if target.suffix.lower() != ".parquet":
             return output_files.write(str(target), None, self._texts())
         try:
@@ -187,7 +187,7 @@ class PlotReport(TextResult, PictureResult):
         """Write a picture (png, svg, pdf), a page (html) or the data (json, csv), by the suffix."""
         from roofmodel.plot.data import save_points
 
-        return save_points(self.placed, arguments.path("path", path))
+        return save_points(self.placed, values.path("path", path))
 
     def __rich__(self) -> Any:
         from roofmodel.plot.instructions import instructions_table

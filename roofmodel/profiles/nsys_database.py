@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager
 from typing import BinaryIO
 
 from roofmodel.errors import ProfileError
-from roofmodel.files.file_names import printable
+from roofmodel.files.text_files import printable
 from roofmodel.profiles.kernel import AMD_ALTERNATIVE
 from roofmodel.profiles.streams import as_file, limited_name
 

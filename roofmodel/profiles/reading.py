@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from roofmodel.errors import NCU_COMMAND, VALIDATE, ProfileError, Text, shorten
-from roofmodel.files.file_names import display_names
-from roofmodel.files.foreign_formats import foreign_profile
+from roofmodel.files.text_files import display_names, foreign_profile
 from roofmodel.profiles import nsys, nsys_stats, nvprof, nvprof_database, rocprof, torch_trace
 from roofmodel.profiles.kernel import AMD_ALTERNATIVE, Profile, ReaderWarning, without_impossible_values
 from roofmodel.profiles.ncu import reader as ncu

@@ -32,7 +32,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO
 
 from roofmodel.errors import ProfileError
-from roofmodel.files.file_names import printable
+from roofmodel.files.text_files import printable
 from roofmodel.profiles import rocprof_database
 from roofmodel.profiles.kernel import (
     AMD_COUNTERS,

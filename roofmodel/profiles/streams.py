@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from roofmodel.errors import ProfileError
-from roofmodel.files.file_names import printable
+from roofmodel.files.text_files import printable
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

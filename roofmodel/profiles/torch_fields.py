@@ -15,7 +15,7 @@ from functools import lru_cache
 from types import NoneType
 from typing import Any
 
-from roofmodel.files.file_names import printable
+from roofmodel.files.text_files import printable
 from roofmodel.profiles.kernel import Evidence, RecordedInputs, Sizes
 
 CALL = re.compile(r"(\w+_)?(runtime|driver|api)")

@@ -26,8 +26,8 @@ from itertools import compress, islice
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from roofmodel.errors import ProfileError
-from roofmodel.files.file_names import printable
 from roofmodel.files.json_stream import InvalidNumber, JSONDamage, JSONText
+from roofmodel.files.text_files import printable
 from roofmodel.profiles import torch_fields as fields
 from roofmodel.profiles.kernel import Evidence, Profile, copy_direction, host_memory
 from roofmodel.profiles.streams import decode, encoding, limited_name

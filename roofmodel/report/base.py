@@ -9,9 +9,8 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roofmodel.errors import AnswerNote, Command, Message, Option, Text, WarningNote
-from roofmodel.options import arguments
-from roofmodel.options.arguments import PathLike
-from roofmodel.options.values import check_one_of
+from roofmodel.options import values
+from roofmodel.options.values import PathLike, check_one_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -136,7 +135,7 @@ class FileResult(RenderedResult):
         """Raises OutputError if `save` cannot write this path: an unknown suffix, a missing folder."""
         from roofmodel.files import output_files
 
-        output_files.check(arguments.path("path", path), cls.suffixes())
+        output_files.check(values.path("path", path), cls.suffixes())
 
     @abstractmethod
     def save(self, path: PathLike) -> Path:
@@ -150,7 +149,7 @@ class PictureResult(FileResult):
         """The picture that `save` writes, for a notebook. Raises RoofError for an invalid resolution."""
         from roofmodel.report.notebook import picture
 
-        return picture(self.save, arguments.resolution(dpi))
+        return picture(self.save, values.resolution(dpi))
 
 
 class RunReport(TextResult, PictureResult):

@@ -10,8 +10,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from roofmodel.options.command_line import OUTPUT, Settings, is_given, options_of
-from roofmodel.options.signature import kinds, own_types
+from roofmodel.options.signature import OUTPUT, Settings, is_given, kinds, options_of, own_types
 from roofmodel.report.base import NoteChoice, RenderedResult, note_choice
 from roofmodel.report.checks import FAILED, checking
 from roofmodel.report.printing import check_format, check_outputs, present, print_line

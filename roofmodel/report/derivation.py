@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from roofmodel.errors import Text
-from roofmodel.options import arguments
-from roofmodel.options.arguments import PathLike
+from roofmodel.options import values
+from roofmodel.options.values import PathLike
 from roofmodel.report.base import FileResult, TextResult
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Derivation(TextResult, FileResult):
 
     def save(self, path: PathLike) -> Path:
         """Write md, tex, json or pdf (with the user's pdflatex), by the suffix."""
-        return self.document.save(arguments.path("path", path))
+        return self.document.save(values.path("path", path))
 
     def __rich__(self) -> Any:
         from roofmodel.report.document import rich

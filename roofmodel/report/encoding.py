@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from roofmodel.files.file_names import printable
+from roofmodel.files.text_files import printable
 from roofmodel.numbers.algebra import plain, whole
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from roofmodel import errors
 from roofmodel.errors import Command, Option, Text, WorkloadError, choices
-from roofmodel.files.file_names import printable
 from roofmodel.files.output_files import check_not_input
+from roofmodel.files.text_files import printable
 from roofmodel.options.values import OutputFormat
 from roofmodel.report.checks import check
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from rich.console import Console
 
-from roofmodel.files.file_names import printable
+from roofmodel.files.text_files import printable
 from roofmodel.numbers import units
 
 BAR_AFTER = 1.0  # seconds before the bar on a terminal

@@ -18,7 +18,7 @@ from roofmodel.devices.ceilings import with_boost_clock
 from roofmodel.devices.derived import PER_CLOCK, derived
 from roofmodel.devices.device import Device, Hardware, device_name
 from roofmodel.errors import AnswerNote, Command, Message, Option, ProfileError, Text
-from roofmodel.files.file_names import display_names
+from roofmodel.files.text_files import display_names
 from roofmodel.numbers import units
 from roofmodel.profiles.kernel import Evidence
 

@@ -9,8 +9,7 @@ from itertools import product
 from roofmodel.devices import library
 from roofmodel.devices.calibration import Calibration
 from roofmodel.devices.device import Device
-from roofmodel.engines.engine import Engine, stated_kernels
-from roofmodel.engines.schema import CHOICES
+from roofmodel.engines.engine import CHOICES, Engine, stated_kernels
 from roofmodel.errors import choices
 from roofmodel.timing.parameter_sets import format_key
 

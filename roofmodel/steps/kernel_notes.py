@@ -8,8 +8,7 @@ from roofmodel.counting.operator import Operator
 from roofmodel.counting.workload import Workload
 from roofmodel.devices.calibration import Calibration
 from roofmodel.devices.device import Device
-from roofmodel.engines.engine import is_chosen
-from roofmodel.engines.schema import CHOICES
+from roofmodel.engines.engine import CHOICES, is_chosen
 from roofmodel.errors import AnswerNote, Option
 from roofmodel.steps.notes import first_names
 from roofmodel.steps.phase import PhaseEstimate

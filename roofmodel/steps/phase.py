@@ -14,8 +14,7 @@ from roofmodel.counting import phases
 from roofmodel.counting.operator import Cost, Operator
 from roofmodel.counting.workload import NO_IMAGE, Step
 from roofmodel.devices.device import Device
-from roofmodel.engines.engine import Engine
-from roofmodel.engines.schema import Host
+from roofmodel.engines.engine import Engine, Host
 from roofmodel.models.architecture import Architecture, ReferenceCode
 from roofmodel.numbers.algebra import Number, either, is_just, maximum, plain, whole
 from roofmodel.steps.placed import (

@@ -10,8 +10,7 @@ from typing import Any, get_args
 
 from roofmodel.counting.routing import Routing
 from roofmodel.errors import Message, Option, Text, WorkloadError, choices, shorten
-from roofmodel.files.file_names import printable
-from roofmodel.files.text_files import expand, read_text
+from roofmodel.files.text_files import expand, printable, read_text
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.layers import MoE
 from roofmodel.options.values import RoutingMode

@@ -7,11 +7,10 @@ from functools import partial
 from typing import Unpack
 
 from roofmodel.devices.device import Device, Hardware
-from roofmodel.options import arguments
-from roofmodel.options.arguments import Model, PathLike, ProgressCallback, no_progress
+from roofmodel.options import values
 from roofmodel.options.keywords import GridOptions
 from roofmodel.options.signature import checked
-from roofmodel.options.values import Numbers, ScalingMode, Share
+from roofmodel.options.values import Model, Numbers, PathLike, ProgressCallback, ScalingMode, Share, no_progress
 from roofmodel.options.workload import lists_axes
 from roofmodel.sweep.report import SweepReport
 
@@ -72,15 +71,15 @@ def sweep(
     from roofmodel.sweep.selection import selected
     from roofmodel.sweep.sweep import sweep as study
 
-    selection = conditions(arguments.as_sequence(where)), order(sort)
-    architectures = [hub.load(model, family) for model in arguments.as_sequence(models)]
-    devices = [Device.load(device) for device in arguments.as_sequence(hw)]
+    selection = conditions(values.as_sequence(where)), order(sort)
+    architectures = [hub.load(model, family) for model in values.as_sequence(models)]
+    devices = [Device.load(device) for device in values.as_sequence(hw)]
     if scaling is not None:
         check_without_cluster(cluster)
         from roofmodel.sweep.scaling import scaling_sweep
         from roofmodel.sweep.scaling_table import read_runs
 
-        runs = None if measured is None else partial(read_runs, arguments.path("measured", measured))
+        runs = None if measured is None else partial(read_runs, values.path("measured", measured))
         counts = DEFAULT_GPUS if gpus is None else gpus
         evaluated_sweep = scaling_sweep(
             architectures, devices, scaling, counts, share, runs, price=price, progress=progress, **options

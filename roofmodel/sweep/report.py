@@ -7,9 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TextIO
 
 from roofmodel.errors import Text
-from roofmodel.options import arguments
-from roofmodel.options.arguments import PathLike
-from roofmodel.options.values import check_one_of
+from roofmodel.options import values
+from roofmodel.options.values import PathLike, check_one_of
 from roofmodel.report.base import FileResult
 
 if TYPE_CHECKING:
@@ -82,13 +81,13 @@ class SweepReport(FileResult):
 
         priced = any(case.price is not None for case in self.sweep.cases)
         self.check_picture(picture, priced, self.sweep.scaling is not None)
-        return save(self.sweep, arguments.path("path", path), picture)
+        return save(self.sweep, values.path("path", path), picture)
 
     def picture(self, kind: SweepPicture | None = None, dpi: int = 100) -> Picture:
         """A picture of `rates`, `roofs`, `costs` or `scaling`, for a notebook. Raises RoofError for an unknown kind."""
         from roofmodel.report.notebook import picture
 
-        return picture(partial(self.save, picture=kind), arguments.resolution(dpi))
+        return picture(partial(self.save, picture=kind), values.resolution(dpi))
 
     def __rich__(self) -> Any:
         if self.sweep.scaling:

@@ -9,8 +9,7 @@ from statistics import median
 from typing import NamedTuple
 
 from roofmodel.errors import Message, Option, WorkloadError, shorten
-from roofmodel.files.file_names import printable
-from roofmodel.files.text_files import expand, read_text
+from roofmodel.files.text_files import expand, printable, read_text
 
 TIMES = {"seconds": 1.0, "time_s": 1.0, "milliseconds": 1e-3, "time_ms": 1e-3, "microseconds": 1e-6}
 """Columns of times, and their unit in seconds."""

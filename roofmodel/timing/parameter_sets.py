@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 from roofmodel.counting.number_formats import number_format
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.calibration import MAX_TRANSFER_ERROR, Fit, Fitted, Sets, Timing
-from roofmodel.engines.schema import AllReduce
+from roofmodel.engines.engine import AllReduce
 
 
 class ParameterSet(NamedTuple):

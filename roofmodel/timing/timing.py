@@ -14,7 +14,7 @@ from roofmodel.counting.operator import Operator
 from roofmodel.devices.calibration import Calibration, Fit
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Link
-from roofmodel.engines.schema import AllReduce
+from roofmodel.engines.engine import AllReduce
 from roofmodel.numbers.algebra import Number, either, is_just, maximum, minimum, plain, power, product, trace_branches
 from roofmodel.timing import attention, elementwise, gemm, layer_kernels
 from roofmodel.timing.elementwise import elementwise_kind

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from roofmodel.devices.device import Hardware
-from roofmodel.options import arguments
-from roofmodel.options.arguments import PathLike, ProgressCallback, no_progress
+from roofmodel.options import values
 from roofmodel.options.signature import checked
-from roofmodel.options.values import RunGrouping
+from roofmodel.options.values import PathLike, ProgressCallback, RunGrouping, no_progress
 from roofmodel.trace.report import TraceReport
 
 
@@ -50,7 +49,7 @@ def trace(
 
     with report_progress(progress):
         analysis = study(
-            arguments.paths("files", files), before=arguments.paths("before", before), one_run=one_run, by=by, top=top,
+            values.paths("files", files), before=values.paths("before", before), one_run=one_run, by=by, top=top,
             steps_range=steps, hw=hw,
         )  # fmt: skip
         return TraceReport(analysis)

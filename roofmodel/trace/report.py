@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from roofmodel.errors import Text
-from roofmodel.options import arguments
-from roofmodel.options.arguments import PathLike
+from roofmodel.options import values
+from roofmodel.options.values import PathLike
 from roofmodel.report.base import RunReport
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class TraceReport(RunReport):
         """Write a picture (png, svg, pdf), the timeline (html, perfetto.json[.gz]) or the data (json, csv)."""
         from roofmodel.trace.data import save
 
-        return save(self.analyzed, arguments.path("path", path), self._left_out.setdefault)
+        return save(self.analyzed, values.path("path", path), self._left_out.setdefault)
 
     def __rich__(self) -> Any:
         from roofmodel.trace.tables import table

@@ -12,7 +12,7 @@ import numpy as np
 
 from roofmodel.devices.device import Device, Hardware
 from roofmodel.errors import Option, Text, WorkloadError
-from roofmodel.files.file_names import display_names, rename_files
+from roofmodel.files.text_files import display_names, rename_files
 from roofmodel.numbers import units
 from roofmodel.profiles.reading import expanded_files
 from roofmodel.profiles.timelines.timeline import UNKNOWN, Timeline

@@ -9,7 +9,7 @@ import pytest
 from roofmodel.devices import library
 from roofmodel.devices.ceilings import ceilings_without_clock, measured_ceilings, with_ceilings
 from roofmodel.devices.device import Device
-from tests.devices.test_schema import GOOD, write
+from tests.devices.test_parts import GOOD, write
 
 V100 = Device.load("v100-sxm2-16gb")
 

@@ -12,8 +12,7 @@ import roofmodel
 from roofmodel.devices import library
 from roofmodel.devices.calibration import Calibration
 from roofmodel.devices.device import Device
-from roofmodel.engines.engine import Engine, names
-from roofmodel.engines.schema import CHOICES, KINDS
+from roofmodel.engines.engine import CHOICES, KINDS, Engine, names
 from roofmodel.errors import EngineError, WorkloadError
 
 

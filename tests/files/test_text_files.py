@@ -1,4 +1,9 @@
-"""Limits of the text files that users write: nesting, number of values, duplicate keys."""
+"""Limits of the text files that users write: nesting, number of values, duplicate keys.
+
+Names of files in results.
+
+Messages about files in formats that other programs must convert.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +17,18 @@ from pathlib import Path
 import pytest
 import yaml
 
+import roofmodel
 from roofmodel.devices.device import Device
-from roofmodel.errors import AnswerError, DeviceError, ModelError, RoofError
-from roofmodel.files.text_files import MAX_DEPTH, MAX_NODES, _complete_tags, read_yaml
+from roofmodel.errors import AnswerError, DeviceError, Message, ModelError, Option, ProfileError, RoofError
+from roofmodel.files.text_files import (
+    MAX_DEPTH,
+    MAX_NODES,
+    _complete_tags,
+    display_names,
+    printable,
+    read_yaml,
+    rename_files,
+)
 from roofmodel.models import hub
 from tests.models.test_hub import TINY, refused
 
@@ -150,3 +164,79 @@ def test_a_key_that_a_config_has_twice_with_one_value_is_read(tmp_path: Path) ->
     file = tmp_path / "config.json"
     file.write_text(json.dumps(TINY)[:-1] + ', "n_embd": 48}', encoding="utf-8")
     assert hub.load(str(file)).facts["hidden"].value == 48
+
+
+def test_only_files_of_one_name_are_shown_with_their_folders() -> None:
+    paths = [
+        "/home/someone/runs/0/trace.json",
+        Path("/home/someone/runs/1/trace.json"),
+        "../someone/ncu.csv",
+        "~/x.csv",
+    ]
+    assert list(display_names(paths).values()) == ["0/trace.json", "1/trace.json", "ncu.csv", "x.csv"]
+
+
+def test_a_name_that_is_not_utf_8_is_shown_with_replacement_characters() -> None:
+    assert display_names([b"/a/\xff\n.csv".decode("utf-8", "surrogateescape")])["/a/\udcff\n.csv"] == "\ufffd .csv"
+    assert printable("größe 数据") == "größe 数据"
+
+
+def test_paths_in_notes_are_renamed_and_options_are_kept() -> None:
+    names = {"/a/b": "b", "/a/b/c": "c"}
+    assert rename_files("/a/b/c: has no /a/b", names) == "c: has no b"
+    assert rename_files(Message("/a/b: add ", Option("hw")), names) == Message("b: add ", Option("hw"))
+
+
+LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 221339648\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "what", "command"),
+    [
+        (
+            "run.nsys-rep",
+            b"NVIDIA Tegra Profiler Report 2025@2@1\n\0\1",
+            "Nsight Systems",
+            "nsys export --type sqlite {}",
+        ),
+        ("run.qdrep", b"NVIDIA Tegra Profiler Report 2020@1\n\0\1", "Nsight Systems", "nsys export --type sqlite {}"),
+        ("run.nvvp", b"PK\3\4\0\0", "Visual Profiler", "unzip {}"),
+        (
+            "host.xplane.pb",
+            b"\n\3\x12\x0d/device:GPU:0\0",
+            "XPlane",
+            "--cuda-graph-trace node -o run COMMAND",
+        ),
+        ("run.sqlite", LFS, "Git LFS pointer", "git lfs pull --include run.sqlite"),
+    ],
+)
+def test_a_profile_that_must_be_converted_is_named_with_the_command(
+    name: str, content: bytes, what: str, command: str, tmp_path: Path
+) -> None:
+    file = tmp_path / name
+    file.write_bytes(content)
+    for question in (roofmodel.read_profile, roofmodel.trace, roofmodel.plot):
+        with pytest.raises(ProfileError) as raised:
+            question(str(file))
+        assert what in str(raised.value)
+        assert command.format(file) in str(raised.value)
+
+
+def test_models_without_a_config_are_named_with_what_to_give(tmp_path: Path) -> None:
+    for folder in ("adapter", "meta", "gguf"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "adapter" / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "org/base"}))
+    (tmp_path / "meta" / "params.json").write_text('{"dim": 4096}')
+    (tmp_path / "gguf" / "m.gguf").write_bytes(b"GGUF\3\0\0\0")
+    (tmp_path / "config.json").write_bytes(LFS)
+    expected = {
+        "adapter": "roof estimate org/base",
+        "meta": "convert_llama_weights_to_hf --input_dir",
+        "gguf": "m.gguf is a GGUF file",
+        "gguf/m.gguf": "roof estimate ORGANIZATION/MODEL --weights int4",
+        "config.json": "git lfs pull --include config.json",
+    }  # fmt: skip
+    for name, text in expected.items():
+        with pytest.raises(ModelError) as raised:
+            roofmodel.estimate(tmp_path / name, "a100")
+        assert text in str(raised.value)

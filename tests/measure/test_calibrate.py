@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import roofmodel
-from roofmodel.devices import schema
+from roofmodel.devices import parts
 from roofmodel.devices.calibration import Fit, Fitted, GemmTiming
 from roofmodel.devices.calibration_writer import device_file, sections
 from roofmodel.devices.device import Device
@@ -205,7 +205,7 @@ def test_the_fit_finds_the_tiles_of_an_moe(tmp_path: Path) -> None:
 def test_a_device_file_changes_only_in_the_kinds_that_were_fitted(synthetic_fit: SyntheticFit, tmp_path: Path) -> None:
     assert H100.calibration is not None
     calibration = H100.calibration._replace(gemm=synthetic_fit.found.calibration.gemm)
-    text = Path(schema.__file__).parents[2].joinpath("hardware/h100-sxm.yaml").read_text()
+    text = Path(parts.__file__).parents[2].joinpath("hardware/h100-sxm.yaml").read_text()
     path = tmp_path / "h100-sxm.yaml"
     path.write_text(device_file(text, calibration))
     reread = Device.load(path)
@@ -221,7 +221,7 @@ def test_a_device_file_changes_only_in_the_kinds_that_were_fitted(synthetic_fit:
 def test_a_written_calibration_reads_back_unchanged(tmp_path: Path) -> None:
     a100 = Device.load("a100")
     assert a100.calibration is not None
-    text = Path(schema.__file__).parents[2].joinpath("hardware/a100-sxm-80gb.yaml").read_text()
+    text = Path(parts.__file__).parents[2].joinpath("hardware/a100-sxm-80gb.yaml").read_text()
     section = [line for kind in sections(a100.calibration).values() for line in kind]
     path = tmp_path / "a100-sxm-80gb.yaml"
     path.write_text(text + "\ncalibration:\n" + "\n".join(section) + "\n")
@@ -231,7 +231,7 @@ def test_a_written_calibration_reads_back_unchanged(tmp_path: Path) -> None:
 def test_sets_without_source_and_date_have_those_of_their_kind(tmp_path: Path) -> None:
     timing = "latency: 1 us, dram: 0.8, l2: 0.2"
     fit = "rows: 9, held_out: 4, error: 0.1, low: 0.9, high: 1.1"
-    text = Path(schema.__file__).parents[2].joinpath("hardware/h100-sxm.yaml").read_text()
+    text = Path(parts.__file__).parents[2].joinpath("hardware/h100-sxm.yaml").read_text()
     path = tmp_path / "h100-sxm.yaml"
 
     def streams(*lines: str) -> dict[str, tuple[str, str]]:
@@ -263,7 +263,7 @@ def test_sets_without_source_and_date_have_those_of_their_kind(tmp_path: Path) -
     ],
 )
 def test_an_invalid_calibration_is_refused(tmp_path: Path, section: str, message: str) -> None:
-    text = Path(schema.__file__).parents[2].joinpath("hardware/h100-sxm.yaml").read_text()
+    text = Path(parts.__file__).parents[2].joinpath("hardware/h100-sxm.yaml").read_text()
     path = tmp_path / "mine.yaml"
     path.write_text(f"{text.partition(chr(10) + 'like:')[0]}\n{section}\n")
     with pytest.raises(DeviceError) as caught:
@@ -336,7 +336,7 @@ def test_kinds_that_are_not_fitted_keep_the_sets_of_the_source_device(
     synthetic_fit: SyntheticFit, tmp_path: Path
 ) -> None:
     calibration = synthetic_fit.found.calibration
-    text = Path(schema.__file__).parents[2].joinpath("hardware/h200.yaml").read_text()
+    text = Path(parts.__file__).parents[2].joinpath("hardware/h200.yaml").read_text()
     path = tmp_path / "h200.yaml"
     path.write_text(device_file(text, calibration))
     reread = Device.load(path).calibration
@@ -359,7 +359,7 @@ def test_sets_that_the_tables_do_not_measure_keep_their_parameters(tmp_path: Pat
 
 
 def test_two_devices_that_refer_to_each_other_are_refused(tmp_path: Path) -> None:
-    text = Path(schema.__file__).parents[2].joinpath("examples/toy-gpu.yaml").read_text()
+    text = Path(parts.__file__).parents[2].joinpath("examples/toy-gpu.yaml").read_text()
     first, second = tmp_path / "one.yaml", tmp_path / "other.yaml"
     first.write_text(f"{text}\nlike: {second}\n")
     second.write_text(f"{text}\nlike: {first}\n")

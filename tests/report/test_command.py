@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 import roofmodel
 from roofmodel.app import COMMANDS
-from roofmodel.options.arguments import PathLike, ProgressCallback, no_progress
 from roofmodel.options.signature import helps, members, own_types
+from roofmodel.options.values import PathLike, ProgressCallback, no_progress
 from roofmodel.options.workload import DECLARED
 from roofmodel.report.command import CommandCall, command
 

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from roofmodel.counting import phases
-from roofmodel.devices.calibration_reader import TIMINGS
+from roofmodel.devices.calibration import TIMINGS
 from roofmodel.devices.device import Device
 from roofmodel.engines.engine import Engine
 from roofmodel.explain.expected_document import expected_time

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from roofmodel.files.file_names import printable
+from roofmodel.files.text_files import printable
 from roofmodel.profiles import cell_values
 from roofmodel.profiles.kernel import Evidence
 from roofmodel.profiles.ncu import metric_names

@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any, BinaryIO
 
 from roofmodel.errors import ProfileError, shorten
-from roofmodel.files.file_names import printable
+from roofmodel.files.text_files import printable
 from roofmodel.profiles.kernel import Evidence, extent
 from roofmodel.profiles.ncu import metric_names
 from roofmodel.profiles.ncu.device_attributes import ATTRIBUTE, ATTRIBUTES, evidence, in_base_units, scale

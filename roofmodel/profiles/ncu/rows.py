@@ -13,7 +13,7 @@ from math import isnan, nan
 from typing import NamedTuple
 
 from roofmodel.errors import Command, Message, ProfileError, shorten
-from roofmodel.files.file_names import printable
+from roofmodel.files.text_files import printable
 from roofmodel.profiles import cell_values
 from roofmodel.profiles.kernel import Extent, ReaderWarning
 from roofmodel.profiles.ncu import metric_names

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from roofmodel.errors import Option, ProfileError
-from roofmodel.files.file_names import display_names
+from roofmodel.files.text_files import display_names
 from roofmodel.profiles import nsys, rocprof_database, torch_trace
 from roofmodel.profiles.nsys_database import is_database
 from roofmodel.profiles.reading import InputFile, opened_sources, profiler_files, recognized

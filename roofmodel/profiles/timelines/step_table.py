@@ -13,7 +13,7 @@ from typing import BinaryIO
 import numpy as np
 
 from roofmodel.errors import ProfileError
-from roofmodel.files.file_names import printable
+from roofmodel.files.text_files import printable
 from roofmodel.profiles.timelines.timeline import (
     CALLS,
     KERNEL,

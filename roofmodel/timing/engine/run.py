@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.device import Device
-from roofmodel.engines.engine import Engine
-from roofmodel.engines.schema import AllReduce
+from roofmodel.engines.engine import AllReduce, Engine
 from roofmodel.models.architecture import ReferenceCode
 from roofmodel.numbers.algebra import Number, either
 from roofmodel.timing.engine.fusion import absorbed, absorbs, merge_groups, share_of_merged

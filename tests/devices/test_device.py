@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from roofmodel.devices.calibration import Fit, parameters, stated_parameters
-from roofmodel.devices.calibration_reader import TIMINGS, is_seconds
+from roofmodel.devices.calibration import TIMINGS, Fit, is_seconds, parameters, stated_parameters
 from roofmodel.devices.device import Device
 from roofmodel.errors import DeviceError
 
