@@ -23,6 +23,7 @@ __all__ = ["app", "interrupt", "main"]
 
 LENGTHS = ("--seq", "--context", "--decoder-seq", "--isl", "--osl", "--new-tokens", "--n")
 """Options whose values are often thousands; an error message shows a larger example for them."""
+NUMBERS = ("int", "integer", "float")  # names of types in versions of typer
 INTERRUPTED = 130  # typer's exit code for a KeyboardInterrupt, whichever signal caused it
 _interrupted_by: int = signal.SIGINT
 
@@ -99,16 +100,18 @@ def _usage(error: Any) -> int:
     message = error.format_message().strip().rstrip(".")
     if not message:  # no command: the help is printed already
         return 2
-    if message.startswith("Missing option '--hw'"):
-        devices = "devices such as --hw a100,h100" if error.param.multiple else "a device such as --hw a100"
+    parameter: Any = getattr(error, "param", None)  # typer's words differ between its versions; its attributes do not
+    option = parameter.opts[-1] if parameter else ""
+    if option == "--hw" and hasattr(error, "param_type"):  # of the error for a missing option
+        devices = "devices such as --hw a100,h100" if parameter.multiple else "a device such as --hw a100"
         return _fail(f"--hw is missing; give {devices} (see 'roof hw list')")
-    if number := re.fullmatch(r"Invalid value for '(?:-\w, )?(--[\w-]+)': ('.*') is not a valid (int|float)", message):
-        option, value, kind = number.groups()
-        several = kind == "int" and re.match("'[0-9]+[,:]", value)
-        example = 4096 if option in LENGTHS else 8
-        kinds = {"int": f"a whole number, such as {example}", "float": "a number, such as 0.9"}
-        message = f"{option}: {value} is not {'a whole number' if several else kinds[kind]}"
-        message += "; 'roof sweep' takes several" if several else ""
+    if option.startswith("--") and parameter.type.name in NUMBERS and (quoted := re.search("'.*'", error.message)):
+        value, whole = quoted[0], parameter.type.name != "float"
+        several = whole and re.match("'[0-9]+[,:]", value)
+        example = (4096 if option in LENGTHS else 8) if whole else 0.9
+        kind = "a whole number" if whole else "a number"
+        message = f"{option}: {value} is not {kind}"
+        message += "; 'roof sweep' takes several" if several else f", such as {example}"
     context = getattr(error, "ctx", None)
     if former := _former_option(error, context):
         return _fail(str(former))

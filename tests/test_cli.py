@@ -733,7 +733,7 @@ def test_a_full_disk_for_stdout_is_a_one_line_error(command: tuple[str, ...]) ->
     with Path("/dev/full").open("w", encoding="utf-8") as full:
         done = process(*command, stdout=full)
     assert done.returncode == 2
-    assert re.search(r"^error: [^\n]*No space left on device[^\n]*$", done.stderr, re.MULTILINE)
+    assert re.search(r"^error: the output cannot be written \(.+\)$", done.stderr, re.MULTILINE)
     assert "Traceback" not in done.stderr
 
 
@@ -931,7 +931,7 @@ def test_a_table_whose_unfinished_file_has_too_long_a_name_is_refused(roof: Roof
     pytest.importorskip("torch")
     done = roof("measure", "-o", "a" * 249 + ".csv", "--device", "cpu", "--budget", "1")
     assert done.status == 2
-    assert "File name too long" in done.err
+    assert re.search(r"^error: a{249}\.csv\.part: cannot be written \(.+\)", done.err)
 
 
 @pytest.mark.parametrize("suffix", ["json", "csv", "parquet"])

@@ -42,7 +42,7 @@ def test_a_missing_tool_is_reported_with_an_installation_command(
         aiconfigurator.require()
     with pytest.raises(ToolMissing, match=r"git clone .*/calculon, then --calculon PATH"):
         clones.calculon(None)
-    with pytest.raises(ToolMissing, match=f"--calculon {tmp_path}: .*bin/calculon.*No such file"):
+    with pytest.raises(ToolMissing, match=f"--calculon {tmp_path}: .*bin/calculon"):
         clones.calculon(tmp_path)
     with pytest.raises(ToolMissing, match=r"run its ae/figure5/run_figure5\.sh"):
         clones.llmcompass(tmp_path)
