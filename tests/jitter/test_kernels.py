@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,6 +18,7 @@ from roofmodel.profiles.timelines.timeline import (
     Timeline,
     empty,
 )
+from tests.operations import operations
 
 Kernel = tuple[
     int, int, bool, bool
@@ -48,16 +47,14 @@ def test_gaps_end_at_the_start_of_a_kernel_and_own_gaps_begin_at_the_last_collec
 
 
 def test_the_time_for_the_ranks_of_one_file_grows_with_their_number() -> None:
-    """Quadratic work (each rank filters the tables of all) takes 64 times as long for eight times as many ranks."""
+    """Six times as many ranks need six times the operations, and more where each rank reads the ranges of all."""
 
-    def seconds(number: int) -> float:
+    def needed(number: int) -> int:
         timeline = _file_of_ranks(number)
-        begin = time.process_time()
-        assert len(rank_parts(timeline)) == number
-        return time.process_time() - begin
+        return operations(lambda: rank_parts(timeline))
 
-    seconds(10)  # imports
-    assert seconds(640) < 20 * min(seconds(80) for _ in range(3))
+    assert len(rank_parts(_file_of_ranks(10))) == 10  # imports
+    assert needed(120) < 6.5 * needed(20)
 
 
 def _file_of_ranks(number: int) -> Timeline:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -487,11 +486,11 @@ def silence() -> Iterator[threading.Event]:
 def test_a_network_without_answers_costs_only_the_timeout(
     monkeypatch: pytest.MonkeyPatch, silence: threading.Event
 ) -> None:
+    answers = []
     monkeypatch.setattr(hub, "NETWORK_TIMEOUT_SECONDS", 0.2)
-    hub_answers(monkeypatch, lambda name, file: silence.wait(60))
-    start = time.monotonic()
+    hub_answers(monkeypatch, lambda name, file: answers.append(silence.wait(60)))
     message = refusal(UNKNOWN)
-    assert 0.2 <= time.monotonic() - start < 2
+    assert not answers
     assert UNKNOWN in message
     assert "no answer within 0.2 s" in message
 

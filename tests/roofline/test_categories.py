@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from roofmodel.roofline.categories import base_name, category
+from tests.operations import operations
 
 GEMM_WITH_NOPERMUTE = (
     "void cutlass::Kernel<cutlass::gemm::kernel::Gemm<cutlass::gemm::threadblock::MmaPipelined<cutlass::gemm::GemmShape"
@@ -81,3 +82,11 @@ def test_a_hadamard_transform_is_no_optimizer() -> None:
 )  # fmt: skip
 def test_the_base_of_a_mangled_name_is_what_c_filt_prints_before_the_template_arguments(mangled: str, name: str):
     assert base_name(mangled) == name
+
+
+@pytest.mark.parametrize(("opening", "closing"), [("(", ")"), ("f<", ">"), ("()", "")])
+def test_the_operations_for_a_name_of_brackets_grow_with_their_number(opening: str, closing: str) -> None:
+    def needed(number: int) -> int:
+        return operations(lambda: base_name(opening * number + closing * number))
+
+    assert needed(8000) < 5 * needed(2000)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any, NamedTuple
 
 import pytest
@@ -11,6 +10,7 @@ from hypothesis import strategies as st
 
 from roofmodel.profiles.timelines import enclosing
 from roofmodel.profiles.timelines.timeline import RANGES, WORK, TableBuilder
+from tests.operations import operations
 
 
 class Range(NamedTuple):
@@ -70,29 +70,24 @@ def test_the_ranges_of_a_launch_are_those_of_the_definition(spans: list[Any], la
 
 @pytest.mark.parametrize("after", [0, 10**6])
 def test_the_time_for_nested_ranges_grows_with_their_number(after: int) -> None:
-    """Launches inside all ranges, or after their ends. Four times as many of both take four times as long."""
+    """Launches inside all ranges, or after their ends. Four times as many of both need four times the operations."""
 
-    def seconds(number: int) -> float:
+    def needed(number: int) -> int:
         ranges = [Range("p", "1", i, 2 * number + 10**5 - i, "r") for i in range(number)]
         work, events = tables(ranges, [Launch("p", "1", number + after + i) for i in range(number)])
-        begin = time.process_time()
-        enclosing.innermost_names(work, events)
-        return time.process_time() - begin
+        return operations(lambda: enclosing.innermost_names(work, events))
 
-    assert min(seconds(20_000) for _ in range(3)) < 9 * min(seconds(5_000) for _ in range(3))
+    assert needed(4000) < 5 * needed(1000)
 
 
 def test_the_time_for_overlapping_ranges_grows_with_their_number() -> None:
-    """Ten ranges are open at each launch; all ranges before are parents of each other. Times of 4 and 16 thousand."""
+    """Ten ranges are open at each launch; all ranges before are parents of each other."""
 
-    def seconds(number: int) -> float:
+    def needed(number: int) -> int:
         ranges = [Range("p", "1", i, i + 10, "r") for i in range(number)]
         work, events = tables(ranges, [Launch("p", "1", i) for i in range(number)])
         found = enclosing.place(work, events)
-        begin = time.process_time()
-        names = enclosing.names_outermost_first(work, events, found)
-        taken = time.process_time() - begin
-        assert names[-1] == 10 * ("r",)
-        return taken
+        assert enclosing.names_outermost_first(work, events, found)[-1] == 10 * ("r",)
+        return operations(lambda: enclosing.names_outermost_first(work, events, found))
 
-    assert min(seconds(16_000) for _ in range(3)) < 9 * min(seconds(4_000) for _ in range(3))
+    assert needed(2000) < 5 * needed(500)
