@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -97,6 +98,18 @@ def test_fused_attention_reads_q_k_v_and_writes_o() -> None:
     fused = fuse("flash", "attention", [build(text, vector) for text, vector in CHAIN], kind="attention")
     assert [t.name for t in fused.reads] == ["q", "cache.k", "cache.v"]
     assert [t.name for t in fused.writes] == ["o"]
+
+
+def test_fused_experts_read_only_the_weights_of_those_that_a_token_uses() -> None:
+    """4 rows of 2 tokens for 6 experts, of which 3 have rows: 3 matrices of 8 x 7 and 3 of 7 x 8."""
+    build = Builder({"b:t:x": 4, "x": 6, "d": 8, "f": 7}, FP16)
+    up = build.operator("up", "mlp", "n[b:t:x d] W_up[x d f] -> u[b:t:x f]", kind="grouped_gemm")
+    down = build.operator("down", "mlp", "u[b:t:x f] W_down[x f d] -> y[b:t:x d]", kind="grouped_gemm")
+    parts = [replace(up, touched={"W_up": 3 * 8 * 7}), replace(down, touched={"W_down": 3 * 7 * 8})]
+    fused = fuse("moe", "mlp", parts, kind="moe")
+    assert fused.cost.bytes_read == 2 * (4 * 8 + 3 * 8 * 7 + 3 * 7 * 8)  # n and the weights; u stays inside
+    assert fused.cost.weight_bytes == 2 * 2 * 3 * 8 * 7
+    assert fused.cost.bytes_written == 2 * 4 * 8
 
 
 @st.composite

@@ -50,6 +50,29 @@ def test_a_pair_of_engines_serves_as_fast_as_its_slower_side() -> None:
     assert one.ttft.value == pytest.approx(first + cache / link.bandwidth)
 
 
+def test_a_prompt_passes_all_stages_of_a_pipeline_without_the_time_that_a_stage_waits() -> None:
+    """Two stages, a microbatch of prompts in each: it takes s1 + s2, and the slower stage starts one every max(s1, s2).
+
+    An estimate of two microbatches takes s1 + s2 + max(s1, s2): it includes the time in which a stage has no prompts.
+    """
+    found = plan(
+        hub.load(MODEL), [H100], gpus=4, isl=ISL, osl=OSL, mode="disaggregated", dtype="bf16", kv="bf16", tp=1, pp=2
+    )
+    one = found.ranked[0].candidate
+    assert one.prefill is not None
+    assert one.prefill.limits
+    assert one.prefill.layout == Layout(pp=2)
+    micro = one.prefill.batch // 2
+    through, both = (
+        roofmodel.estimate(
+            MODEL, "h100", phase="prefill", batch=batch, micro_batch=micro, seq=ISL, pp=2, engine="vllm", dtype="bf16"
+        ).totals["prefill"]["expected_seconds"]
+        for batch in (micro, 2 * micro)
+    )
+    assert one.ttft.value == pytest.approx(through + one.prefill.transfer)
+    assert one.requests.value == pytest.approx(micro / (both - through))
+
+
 def test_no_number_of_prefill_and_decode_engines_is_better() -> None:
     found = best(4)
     assert found.prefill is not None

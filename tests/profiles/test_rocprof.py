@@ -63,6 +63,13 @@ def test_a_kernel_trace_has_names_times_and_sizes_in_workgroups(files) -> None:
     assert gemm.flops.tensor_fp16 is None
 
 
+def test_a_workgroup_that_is_filled_in_part_counts_in_the_grid(files) -> None:
+    """513 x 3 work items in workgroups of 256 x 2: the last of each row and column has fewer."""
+    text = TRACE.replace("256,1,1,512,2,1", "256,2,1,513,3,1")
+    assert text != TRACE
+    assert read(files(trace=text)).kernels[0].grid == (3, 2, 1)
+
+
 def test_passes_of_counters_are_joined_with_the_times_of_the_trace(files) -> None:
     mops = counters((1, "SQ_INSTS_VALU_MFMA_MOPS_F16", 1000), (2, "SQ_INSTS_VALU_MFMA_MOPS_F16", 0))
     sizes = counters(*((n, name, 10 * n) for n in (1, 2) for name in ("FETCH_SIZE", "WRITE_SIZE")))

@@ -127,6 +127,16 @@ def test_a_kernel_of_rocpd_has_its_launch_range_sizes_and_device(tmp_path: Path)
     assert "1 memory copy or memset is not listed as kernels" in profile.warnings
 
 
+def test_a_workgroup_that_is_filled_in_part_counts_in_the_grid(tmp_path: Path) -> None:
+    """513 x 3 work items in workgroups of 256 x 2: the last of each row and column has fewer."""
+    path = rocpd(tmp_path / "70_results.db")
+    with sqlite3.connect(path) as connection:
+        sizes = "grid_size_x = 513, grid_size_y = 3, workgroup_size_y = 2"
+        connection.execute(f"UPDATE rocpd_kernel_dispatch{GUID} SET {sizes}")
+    connection.close()
+    assert read([path]).kernels[0].grid == (3, 2, 1)
+
+
 @pytest.mark.parametrize("schema", [3, 4])
 def test_a_timeline_of_rocpd_has_copies_and_launches(tmp_path: Path, schema: int) -> None:
     path = rocpd(tmp_path / "70_results.db")

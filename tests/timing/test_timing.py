@@ -82,6 +82,13 @@ def test_all_tiles_load_their_operands_through_the_ports() -> None:
     assert found == pytest.approx(6 * 1000 * 256 * 2 / 1e12, rel=1e-3)
 
 
+def test_a_tile_at_the_edge_loads_only_the_rows_and_columns_that_it_has() -> None:
+    """50 tiles of 128 columns and one row: K = 1000 of each in 2 bytes at 1 TB/s; the same with rows for columns."""
+    for m, n in ((1, 6400), (6400, 1)):
+        found = gemm.candidate_seconds(GemmWork(1, m, n, 1000, 0), (128, 128, 1), FAST, FREE._replace(l2=1.0))
+        assert found == pytest.approx(50 * 1000 * (1 + 128) * 2 / 1e12, rel=1e-3)
+
+
 def test_the_next_tile_waits_until_the_sums_of_a_tile_are_stored_in_fp32() -> None:
     """64 x 64 elements of 4 bytes at half of the port of one of 100 SMs, so of 10 GB/s: 3.28 us for each wave."""
     for tiles, waves in ((100, 1), (101, 2)):
