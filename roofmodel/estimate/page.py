@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import tempfile
 from html import escape
-from pathlib import Path
 
 from roofmodel.estimate import picture
 from roofmodel.estimate.markdown import known_memory
 from roofmodel.estimate.summary import summary
 from roofmodel.estimate.tables import MEMORY_OF_A_GPU, OPERATOR_LINES, known_columns, markdown_lines
 from roofmodel.estimate.text import describe_remarks
-from roofmodel.report.page import IMAGE_SOURCES, page_file, render_page
+from roofmodel.report.page import IMAGE_SOURCES, page_file, render_page, svg
 from roofmodel.steps.estimate import Estimate
 from roofmodel.steps.phase import PhaseEstimate
 from roofmodel.steps.workload_text import describe_phase, describe_workload
@@ -33,7 +31,7 @@ def html(estimate: Estimate) -> str:
         heading=escape(title),
         about=escape(describe_workload(estimate)),
         answers=answers,
-        picture=_svg(estimate) if estimate.has_total else "",
+        picture=svg(lambda path: picture.draw(estimate, path, "svg")) if estimate.has_total else "",
         phases="\n".join(_phase(estimate, phase) for phase in estimate.phases),
         memory=MEMORY_OF_A_GPU._replace(columns=known_memory(estimate)).html([estimate.memory]),
         notes=f"<h2>Notes</h2><ul>{notes}</ul>" if notes else "",
@@ -44,11 +42,3 @@ def _phase(estimate: Estimate, phase: PhaseEstimate) -> str:
     remarks = "".join(f'<p class="note">{escape(remark)}</p>' for remark in describe_remarks(estimate, phase))
     table = known_columns(OPERATOR_LINES, estimate).html([*markdown_lines(phase)])
     return f"<h2>{escape(describe_phase(phase))}</h2>\n{table}{remarks}"
-
-
-def _svg(estimate: Estimate) -> str:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "estimate.svg")
-        picture.draw(estimate, path, "svg")
-        text = path.read_text(encoding="utf-8")
-    return text[text.index("<svg") :]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -14,7 +13,7 @@ from roofmodel.jitter.columns import rank_rows, ranks_table, steps_table
 from roofmodel.jitter.jitter import Jitter
 from roofmodel.jitter.tables import alignment_text
 from roofmodel.report import encoding
-from roofmodel.report.page import IMAGE_SOURCES, page_file, render_page
+from roofmodel.report.page import IMAGE_SOURCES, page_file, render_page, svg
 from roofmodel.report.table import Table
 
 MAX_ROWS = 200  # of a table
@@ -27,12 +26,12 @@ def html(jitter: Jitter) -> str:
     return render_page(
         page_file("jitter", "page.html"),
         title=title,
-        style=page_file("jitter", "page.css"),
+        style=page_file("report", "page_of_tables.css"),
         sources=[IMAGE_SOURCES],  # the heat maps in the picture
         heading=escape(title),
         findings="".join(f"<li>{escape(finding)}.</li>" for finding in jitter.findings),
         alignment=escape(alignment_text(jitter)),
-        picture=_svg(jitter),
+        picture=svg(lambda path: picture.draw(jitter, path, "svg", with_findings=False)),  # the page lists them
         steps=_table(
             steps_table(jitter), jitter.steps, jitter.worst_steps(MAX_ROWS), "steps with the largest deviations"
         ),
@@ -57,14 +56,6 @@ def save(jitter: Jitter, path: str) -> Path:
             "csv": lambda: data.as_csv(jitter),
         },
     )
-
-
-def _svg(jitter: Jitter) -> str:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "jitter.svg")
-        picture.draw(jitter, path, "svg", with_findings=False)  # the page lists them
-        text = path.read_text(encoding="utf-8")
-    return text[text.index("<svg") :]
 
 
 def _table(table: Table, rows: Sequence[Any], chosen: Sequence[int], which: str) -> str:

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from html import escape
 from itertools import pairwise
 from pathlib import Path
 from textwrap import wrap
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
+HEIGHT = 6.2  # inches of a figure whose `height_factor` is 1
 LONG_LINE = 150  # characters of a subtitle; a longer one has two lines
 NARROW = 0.3  # axes up to this part of the figure's width have fewer ticks across
 MAX_COUNT_TICKS = 10  # of an axis of counts
@@ -57,7 +59,7 @@ def picture(
         "text.parse_math": False,  # a name with dollar signs is no formula
     }
     with rc_context(style):
-        figure = Figure(figsize=(11, 6.2 * height_factor), dpi=160)
+        figure = Figure(figsize=(11, HEIGHT * height_factor), dpi=160)
         FigureCanvasAgg(figure)
         axes = figure.add_axes((0.11, 0.11 / height_factor, 0.535, 1 - 0.26 / height_factor))
         yield figure, axes
@@ -68,10 +70,18 @@ def picture(
             y = 0.095 if len(lines) == 1 else 0.082 + 0.025 * place
             figure.text(0.02, 1 - y / height_factor, line, color="0.35", fontsize=size)
         figure.text(0.02, 0.015 / height_factor, foot, color="0.35", fontsize=min(8, 1450 / max(len(foot), 1)))
-        metadata = {"Date": None} if form == "svg" else {"CreationDate": None} if form == "pdf" else {}
+        date = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(form, {})
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Glyph .* missing")  # a name with characters that the font lacks
-            figure.savefig(path, format=form, metadata=metadata)
+            figure.savefig(path, format=form, metadata={"Title": heading, **date})
+    if form == "svg":
+        _describe_svg(path, f"{heading}: {subtitle}")
+
+
+def _describe_svg(path: Path, text: str) -> None:
+    """State the root element's role and text for screen readers; its title is in the metadata."""
+    image = path.read_text(encoding="utf-8")
+    path.write_text(image.replace("<svg ", f'<svg role="img" aria-label="{escape(text)}" ', 1), encoding="utf-8")
 
 
 def import_matplotlib() -> None:
@@ -147,6 +157,11 @@ def count_axis(axis: Axis, counts: Iterable[float]) -> None:
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(_whole_number))
     axis.set_minor_formatter(NullFormatter())
+
+
+def seconds_axis(axis: Axis) -> None:
+    """Ticks with their units, such as `2 ms`; zero has none."""
+    axis.set_major_formatter(lambda value, _: units.seconds(value) if value else "0")
 
 
 def _whole_number(value: float, place: object) -> str:

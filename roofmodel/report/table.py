@@ -188,7 +188,10 @@ class Table(NamedTuple):
         """An HTML table with the columns and the legends of the terminal's; columns of texts have the class `word`."""
         from html import escape
 
-        cells_by_column = self.cells([*rows], "html")
+        cells_by_column = {
+            column: column.unit.shorten([*map(_plain, cells)], HTML_NAME_WIDTH) if column.unit.shorten else cells
+            for column, cells in self.cells([*rows], "html").items()
+        }
 
         def line(cells: Iterable[Cell | None], head: bool = False) -> str:
             texts = []
@@ -229,6 +232,7 @@ def joined(between: str) -> Callable[[Iterable[Any]], str]:
     return lambda values: between.join(map(str, values))
 
 
+HTML_NAME_WIDTH = 90
 MIN_NAME_WIDTH = 18  # characters of a name; narrower terminals leave out other columns
 
 
@@ -240,7 +244,7 @@ class TerminalTable:
     """
 
     def __init__(self, table: Table, rows: Sequence[Any]) -> None:
-        self.table = table
+        self.table, self.rows = table, rows
         self.styles = [(table.style and table.style(row)) or "" for row in rows]
         self.cells = table.cells(rows, "terminal")
 

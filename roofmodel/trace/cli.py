@@ -15,7 +15,7 @@ app = command(
         "roof trace trace.json.gz",
         "roof trace report.sqlite --by nvtx --top 20",
         "roof trace trace.json --steps 5:8 -o steps.png",
-        "roof trace trace.json -o timeline.html",
+        "roof trace trace.json -o trace.html -o timeline.perfetto.json",
         "roof trace old.json.gz new.json.gz",
         "roof trace 'new/*.json' --before 'old/*.json'",
     ),

@@ -23,7 +23,7 @@ from roofmodel.roofline.kernel_names import KERNEL_NAME
 from roofmodel.trace import intervals
 from roofmodel.trace.copies import HOST_DIRECTIONS, Copies
 from roofmodel.trace.groups import LectureShares, lecture_shares
-from roofmodel.trace.parts import PARTS, describe_causes
+from roofmodel.trace.parts import PARTS
 from roofmodel.trace.power import joules
 from roofmodel.trace.ranks import Rank
 from roofmodel.trace.steps import StepWindow, total
@@ -91,10 +91,6 @@ def _busy(row: RankRow) -> float | None:
     return intervals.length(row.rank.kernels) / row.window.length if row.window.length else None
 
 
-def _idle_by_cause(row: RankRow) -> str:
-    return describe_causes(row.report.idle_by_cause)
-
-
 def _link_share(row: tuple[Copies, RankRow]) -> float | None:
     copies, link, rate = row[0], row[1].link, row[0].bytes_per_second
     return rate / link if copies.kind in HOST_DIRECTIONS and rate is not None and link else None
@@ -129,19 +125,19 @@ COPIES = Table(
 PEERS = Table(
     "peer_copies",
     (
-        Column("run", "run", meaning="as in `ranks[]`"),
+        Column("run", meaning="as in `ranks[]`"),
         Column(
-            "source_device", "from GPU", NAME, "source",
+            "source_device", value="source",
             meaning="the devices, as the file numbers them; null if it does not state them",
         ),
         Column(
-            "destination_device", "to GPU", value="destination",
+            "destination_device", value="destination",
             meaning="the devices, as the file numbers them; null if it does not state them",
         ),
-        Column("count", "×", COUNT, "number", meaning="the number of copies"),
-        Column("bytes", "bytes", BYTES, unknown="–", meaning="their bytes; null if not recorded"),
-        Column("seconds", "time", SECONDS, meaning="the sum of their durations"),
-        Column("bytes_per_second", "rate", BYTES_PER_SECOND, unknown="–", meaning="bytes / seconds"),
+        Column("count", value="number", meaning="the number of copies"),
+        Column("bytes", meaning="their bytes; null if not recorded"),
+        Column("seconds", meaning="the sum of their durations"),
+        Column("bytes_per_second", meaning="bytes / seconds"),
     ),
 )  # fmt: skip
 COLLECTIVES = Table(
@@ -303,7 +299,6 @@ RANKS = Table(
             "the share of the samples in which power or temperature limits the clock; null without samples",
         ),
         Column("graph_launches", value="rank.graph_launches", meaning="launches of these graphs"),
-        Column(None, "idle time by cause", text=_idle_by_cause, wrap=True, only="html"),
     ),
 )  # fmt: skip
 

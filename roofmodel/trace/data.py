@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ def document(trace: RunAnalysis) -> dict[str, Any]:
         "top": [{"device": devices[row.rank]} | names.record(row) for row in trace.top],
         "steps": STEPS.records(step_rows(trace)),
         "roofline": _roofline(trace.roofline),
-        "findings": [finding._asdict() for finding in trace.findings],
+        "findings": [{"kind": f.kind, "seconds": f.seconds, "text": f.text} for f in trace.findings],
         "reading": None if trace.reading is None else str(trace.reading),
         "runs": run_tables.records(trace),
         "comparison": trace.comparison and comparison.document(trace.comparison),
@@ -74,12 +74,12 @@ def as_csv(trace: RunAnalysis) -> str:
     return table.csv(rows)
 
 
-def save(trace: RunAnalysis, path: str, note: Callable[[str], None]) -> Path:
-    """Write a picture (png, svg, pdf), the timeline (html, perfetto.json[.gz]) or the data (json, csv), by the suffix.
+def save(trace: RunAnalysis, path: str) -> Path:
+    """Write a picture (png, svg, pdf), a page (html), the lanes (perfetto.json[.gz]) or the data (json, csv).
 
-    `note` receives what a file leaves out. Raises ProfileError for a picture of a trace without GPU work.
+    Raises ProfileError for a picture of a trace without GPU work.
     """
-    from roofmodel.trace import picture, timeline_page
+    from roofmodel.trace import page, picture
 
     target = output_files.check(path, SUFFIXES)
     form = output_files.form(target, SUFFIXES)
@@ -88,15 +88,12 @@ def save(trace: RunAnalysis, path: str, note: Callable[[str], None]) -> Path:
     if form in perfetto.SUFFIXES:
         output_files.replace(target, lambda file: perfetto.write(trace, file, compressed=form.endswith("gz")))
         return target
-
-    def page() -> str:
-        text, left_out = timeline_page.html(trace)
-        for line in left_out:
-            note(line)
-        return text
-
     return output_files.write(
         path,
         draw=lambda file, form: picture.draw(trace, file, form),
-        texts={"html": page, "json": lambda: encoding.as_json(document(trace)), "csv": lambda: as_csv(trace)},
+        texts={
+            "html": lambda: page.html(trace),
+            "json": lambda: encoding.as_json(document(trace)),
+            "csv": lambda: as_csv(trace),
+        },
     )

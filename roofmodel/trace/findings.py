@@ -46,6 +46,7 @@ class Finding(NamedTuple):
     kind: str  # such as input_bound; docs/reference/json.md lists them
     seconds: float
     text: str
+    rank: Rank | None = None  # None: of runs
 
 
 def findings(
@@ -63,7 +64,7 @@ def findings(
         for finding in (*_rank_findings(rank, steps, copies, stretches, device), *of_kernels):
             longest = by_kind.get(finding.kind)
             if longest is None or finding.seconds > longest.seconds:
-                by_kind[finding.kind] = finding._replace(text=prefix + finding.text)
+                by_kind[finding.kind] = finding._replace(text=prefix + finding.text, rank=rank)
     if late := _straggler([rank for rank, *_ in every]):
         by_kind[late.kind] = late
     return sorted(by_kind.values(), key=lambda finding: -finding.seconds)
@@ -248,6 +249,7 @@ def _straggler(ranks: list[Rank]) -> Finding | None:
                     longest,
                     f"{group.ranks[last].label} starts {int(on_time[last].sum())} of {each.shape[1]} "
                     f"collectives last; {waiting.label} waits {_of_wall(longest, waiting.wall / 1e9)} for it",
+                    waiting,
                 )
             )
     return max(stragglers, key=lambda finding: finding.seconds, default=None)

@@ -29,6 +29,8 @@ PARTS = {
 }
 COMPUTATION = ("compute_only", "overlap")
 COMPUTATION_FIRST = sorted(PARTS, key=lambda part: part not in COMPUTATION)  # for stacked bars
+OUTSIDE = "outside"
+"""The idle time of a step that is outside the span of GPU work, so that nothing in the file ends it: no cause."""
 CAUSE_TEXTS = {
     "input": "data loader",
     "synchronization": "after the CPU waited for the GPU",
@@ -38,13 +40,8 @@ CAUSE_TEXTS = {
     "allocation": "the CPU allocates memory or loads modules",
     "queued": "kernels launched but not started (stream order, events, other devices)",
     "unknown": "unknown",
+    OUTSIDE: "before the first or after the last GPU work of the file",
 }
-
-
-CAUSE_COLORS = {
-    "input": marks.RED, "synchronization": marks.PURPLE, "launch": marks.BLUE, "cpu_work": marks.SKY,
-    "other_rank": marks.GREEN, "queued": marks.ORANGE, "allocation": marks.YELLOW, "unknown": marks.GRAY,
-}  # fmt: skip
 
 
 def describe_causes(idle_by_cause: Mapping[str, float]) -> str:

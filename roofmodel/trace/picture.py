@@ -1,27 +1,31 @@
-"""Where the time goes: the parts of the wall time as stacked bars, one per step or rank, and GPU work by `--by`.
+"""Where the time goes, as charts below each other.
 
-Runs with copies between GPUs also have a heatmap of them.
+The parts of the wall time are stacked bars, one per step or rank. Below them are the lanes of a few steps, GPU work by
+`--by`, and heatmaps of the copies between GPUs.
 """
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from roofmodel.errors import cut
 from roofmodel.numbers import units
 from roofmodel.report import canvas, marks
-from roofmodel.trace import intervals
-from roofmodel.trace.parts import CAUSE_TEXTS, COMPUTATION_FIRST, PARTS
+from roofmodel.trace import intervals, timeline_axes
+from roofmodel.trace.parts import COMPUTATION_FIRST, OUTSIDE, PARTS
 from roofmodel.trace.peers import PeerMatrix, matrices
 from roofmodel.trace.several_runs.run_tables import groups_by_run, longest_of_each
 from roofmodel.trace.steps import StepWindow, total
+from roofmodel.trace.timeline_axes import IDLE_STYLES, Style
 from roofmodel.trace.trace import RankReport, RunAnalysis
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.patches import Patch
 
 MAX_BARS, MAX_GROUPS = 24, 8
 MAX_FILES = 3  # that the title names
@@ -29,16 +33,13 @@ MAX_GROUPS_OF_RUNS = 5  # with a bar for each run
 NAME_LENGTH = 34  # characters of a group's name
 LINE_LENGTH = 165  # characters of a finding
 KEY_COLUMNS = 3
-HEIGHT = 1.45  # of the figure, relative to other pictures
 MAX_MATRICES = 3  # of runs, with the copies between their GPUs
-MATRIX_ROW, MATRIX_HEIGHTS = 0.05, (0.14, 0.42)  # of the figure without matrices: a GPU; the least and the most
-# Pale, so that idle time differs from work in color; the hatches distinguish its causes in gray print.
-IDLE_STYLES = {
-    "input": ("#F6C6B4", "//"), "synchronization": ("#E6D3EA", "\\\\"), "launch": ("#CFE2F3", ".."),
-    "cpu_work": ("#F7E3B0", "xx"), "other_rank": ("#CDE8DC", "--"), "queued": ("#EFEFEF", "||"),
-    "allocation": ("#D8CFC4", "++"), "unknown": ("#E2E2E2", ""),
-}  # fmt: skip
-HATCH_COLOR = "0.55"
+# Inches of the figure, from the top: heading, keys and charts, findings, foot
+HEADING, KEY_LINE, GAP, LINE, FOOT = 0.68, 0.19, 0.78, 0.19, 0.33
+BAR, BARS = 0.42, (1.2, 4.0)  # a bar of the parts; the least and the most of all
+GROUP, LANE = 0.25, 0.23
+MATRIX_ROW, MATRIX = 0.45, (1.3, 3.8)
+LEFT, WIDTH = 0.23, 0.73  # of the axes, relative to the figure
 
 
 class _PartBar(NamedTuple):
@@ -47,13 +48,18 @@ class _PartBar(NamedTuple):
     idle: dict[str, float]  # seconds by cause
 
 
-def draw(trace: RunAnalysis, path: Path, form: str) -> None:
-    """Write the picture in the format `form` (png, svg, pdf). Raises OSError."""
-    bars = _bars(trace)
-    device = f" on {trace.identified.device.name}" if trace.identified else ""
+def title(trace: RunAnalysis) -> str:
+    """What is shown of which files on which device."""
     names = [*trace.names.values()]
     listed = ", ".join(names) if len(names) <= MAX_FILES else f"{', '.join(names[:2])} and {len(names) - 2} more"
-    heading = f"Where the time goes: {listed}{device}"
+    device = f" on {trace.identified.device.name}" if trace.identified else ""
+    return f"Where the time goes: {listed}{device}"
+
+
+def draw(trace: RunAnalysis, path: Path, form: str, with_findings: bool = True) -> None:
+    """Write the picture in the format `form` (png, svg, pdf), with the findings below it. Raises OSError."""
+    canvas.import_matplotlib()
+    bars = _bars(trace)
     counts = [units.count(len(trace.runs), "run")] * (len(trace.runs) > 1)
     if len(trace.ranks) != len(trace.runs) or not counts:
         counts.append(units.count(len(trace.ranks), "rank"))
@@ -62,37 +68,79 @@ def draw(trace: RunAnalysis, path: Path, form: str) -> None:
     if len(bars) > MAX_BARS:
         foot += f" The first {MAX_BARS} of {len(bars)} bars."
         bars = bars[:MAX_BARS]
-    peers = matrices(trace.peers)[:MAX_MATRICES]
-    least, most = MATRIX_HEIGHTS
-    matrix_height = min(max([least, *(MATRIX_ROW * len(each.devices) for each in peers)]), most) if peers else 0.0
-    taller = 1 + matrix_height + 0.09 * bool(peers)
-    with canvas.picture(path, form, heading, about, foot, HEIGHT * taller) as (figure, axes):
-        lines = [
-            line
-            for number, finding in enumerate(trace.findings[:3], 1)
-            for line in textwrap.wrap(f"{number}. {finding.text}", LINE_LENGTH)
-        ]
-        line_height = 0.021 / taller
-        below = line_height * len(lines)
-        above_lines, groups_height, gap = 0.08 / taller + below, 0.23 / taller, 0.1 / taller
-        for place, matrix in enumerate(peers):
-            width = 0.67 / len(peers)
-            where = (0.3 + place * width, above_lines, width - 0.07 * (len(peers) > 1), matrix_height / taller)
-            _draw_matrix(figure.add_axes(where), matrix, max(each.bytes_per_second or 0 for each in trace.peers))
-        lower = above_lines + (taller - 1) / taller
-        key_lines = _draw_parts(axes, bars)
-        bottom, top = lower + groups_height + gap, 1 - 0.085 / taller - line_height * key_lines
-        axes.set_position((0.2, bottom, 0.77, top - bottom))
-        below_parts = figure.add_axes((0.3, lower, 0.67, groups_height))
-        (_draw_groups_of_runs if len(trace.runs) > 1 else _draw_groups)(below_parts, trace)
-        for place, line in enumerate(lines):
-            figure.text(0.02, 0.014 / taller + below - line_height * place, line, fontsize=8)
+    lines = [
+        line
+        for number, finding in enumerate(trace.findings[:3] if with_findings else (), 1)
+        for line in textwrap.wrap(f"{number}. {finding.text}", LINE_LENGTH)
+    ]
+    charts = [*_charts(trace, bars)]
+    if any(chart.has_lanes for chart in charts):
+        foot += " Timeline: the height in a lane is the share of that time."
+    height = HEADING + sum(chart.inches + GAP for chart in charts) + LINE * len(lines) + FOOT - 0.2
+    with canvas.picture(path, form, title(trace), about, foot, height / canvas.HEIGHT) as (figure, axes):
+        top = HEADING
+        for number, chart in enumerate(charts):
+            top += chart.inches
+            place = (LEFT, 1 - top / height, WIDTH, chart.height / height)
+            if number:
+                axes = figure.add_axes(place)
+            axes.set_position(place)
+            chart.draw(axes)
+            if chart.keys:
+                canvas.key(axes, chart.keys, columns=KEY_COLUMNS)
+            top += GAP
+        for number, line in enumerate(reversed(lines)):
+            figure.text(0.02, (FOOT + LINE * number) / height, line, fontsize=8)
 
 
-def _draw_parts(axes: Axes, bars: Sequence[_PartBar]) -> int:
-    """Draw the bars; returns the number of lines of the key above them."""
+class _Chart(NamedTuple):
+    """One of the charts, which are below each other."""
+
+    height: float  # of the axes, inches
+    draw: Callable[[Axes], None]
+    keys: Sequence[Patch] = ()  # above the axes
+    has_lanes: bool = False
+
+    @property
+    def inches(self) -> float:
+        return self.height + KEY_LINE * -(-len(self.keys) // KEY_COLUMNS)
+
+
+def _charts(trace: RunAnalysis, bars: Sequence[_PartBar]) -> Iterator[_Chart]:
+    keys = _part_keys(bars)
+    yield _Chart(min(max(BAR * len(bars), BARS[0]), BARS[1]), lambda axes: _draw_parts(axes, bars), keys)
+    if shown := timeline_axes.view(trace):
+        named = {key.get_label() for key in keys}
+        styles = [style for style in shown.styles if style.label not in named]
+        pad = 6 + 72 * KEY_LINE * -(-len(styles) // KEY_COLUMNS)  # points: the title is above the keys
+        yield _Chart(
+            LANE * len(shown.rows), lambda axes: timeline_axes.draw(axes, shown, pad), [*map(_patch, styles)], True
+        )
+    if len(trace.runs) > 1:
+        rows = min(len(groups_by_run(trace.runs)), max(MAX_GROUPS_OF_RUNS, len(trace.runs)))
+        yield _Chart(0.3 + GROUP * rows * 2, lambda axes: _draw_groups_of_runs(axes, trace))
+    else:
+        rows = min(len({group.group for group in trace.groups}), MAX_GROUPS)
+        yield _Chart(0.2 + GROUP * rows, lambda axes: _draw_groups(axes, trace))
+    highest = max((each.bytes_per_second or 0 for each in trace.peers), default=0)
+    for matrix in matrices(trace.peers)[:MAX_MATRICES]:
+        height = min(max(MATRIX[0], MATRIX_ROW * len(matrix.devices)), MATRIX[1])
+        yield _Chart(height, partial(_draw_matrix, matrix=matrix, highest_rate=highest))
+
+
+def _patch(style: Style) -> Patch:
     from matplotlib.patches import Patch
 
+    return Patch(facecolor=style.color, hatch=style.hatch, edgecolor=style.edge, lw=0, label=style.label)
+
+
+def _part_keys(bars: Sequence[_PartBar]) -> list[Patch]:
+    present = [p for p in COMPUTATION_FIRST if p != "idle" and any(getattr(bar.parts, p) for bar in bars)]
+    causes = [style for cause, style in IDLE_STYLES.items() if any(bar.idle.get(cause) for bar in bars)]
+    return [canvas.bar_key(PARTS[part].legend, PARTS[part].color) for part in present] + [*map(_patch, causes)]
+
+
+def _draw_parts(axes: Axes, bars: Sequence[_PartBar]) -> None:
     for place, bar in enumerate(bars):
         left = 0.0
         for part in COMPUTATION_FIRST:
@@ -104,28 +152,21 @@ def _draw_parts(axes: Axes, bars: Sequence[_PartBar]) -> int:
                 )  # fmt: skip
                 left += width
         for cause, width in bar.idle.items():
-            color, hatch = IDLE_STYLES[cause]
+            style = IDLE_STYLES[cause]
             axes.barh(
-                place, width, left=left, height=0.72, zorder=2, color=color, hatch=hatch, edgecolor=HATCH_COLOR, lw=0
-            )
+                place, width, left=left, height=0.72, zorder=2, color=style.color, hatch=style.hatch,
+                edgecolor=style.edge, lw=0,
+            )  # fmt: skip
             left += width
         if bar.parts.length:
             active = 1 - bar.parts.idle / bar.parts.length
-            text = f" {units.seconds(left)}, {active:.0%} active"
+            text = f" {units.seconds(bar.parts.length / 1e9)}, {active:.0%} active"
             axes.text(left, place, text, va="center", fontsize=8, color="0.25")
     longest = max((bar.parts.length for bar in bars), default=0) / 1e9
     axes.set_xlim(0, longest * 1.2 or 1)
     axes.set_yticks(range(len(bars)), [bar.label for bar in bars])
     axes.set_ylim(len(bars) - 0.4, -0.6)
     _style(axes)
-    present = [p for p in COMPUTATION_FIRST if p != "idle" and any(getattr(bar.parts, p) for bar in bars)]
-    keys = [canvas.bar_key(PARTS[part].legend, PARTS[part].color) for part in present]
-    for cause, (color, hatch) in IDLE_STYLES.items():
-        if any(bar.idle.get(cause) for bar in bars):
-            label = f"idle: {CAUSE_TEXTS[cause].partition(' (')[0]}"
-            keys.append(Patch(facecolor=color, hatch=hatch, edgecolor=HATCH_COLOR, lw=0, label=label))
-    canvas.key(axes, keys, columns=KEY_COLUMNS)
-    return -(-len(keys) // KEY_COLUMNS)
 
 
 def _draw_groups(axes: Axes, trace: RunAnalysis) -> None:
@@ -199,26 +240,24 @@ def _draw_matrix(axes: Axes, matrix: PeerMatrix, highest_rate: float) -> None:
 
 
 def _style(axes: Axes) -> None:
-    axes.xaxis.set_major_formatter(lambda value, _: units.seconds(value))
+    canvas.seconds_axis(axes.xaxis)
     axes.grid(True, axis="x", which="major", color="0.92", zorder=0)
     axes.tick_params(axis="y", length=0, labelsize=8)
 
 
 def _bars(trace: RunAnalysis) -> list[_PartBar]:
     if len(trace.ranks) == 1 and (steps := trace.ranks[0].steps.complete):
-        idle = trace.ranks[0].idle
-        return [
-            _PartBar(
-                f"step {step.label}",
-                step,
-                {
-                    cause: float(intervals.covered(times, [step.start], [step.end])[0]) / 1e9
-                    for cause, times in idle.items()
-                },
-            )
-            for step in steps
-        ]
+        return [_PartBar(f"step {step.label}", step, _idle_of_step(trace.ranks[0], step)) for step in steps]
     return [_PartBar(_label(trace, each), total(each.rank), each.idle_by_cause) for each in trace.ranks]
+
+
+def _idle_of_step(report: RankReport, step: StepWindow) -> dict[str, float]:
+    """The idle seconds of a step by cause; they sum to its idle time."""
+    nanoseconds = {
+        cause: int(intervals.covered(times, [step.start], [step.end])[0]) for cause, times in report.idle.items()
+    }
+    nanoseconds[OUTSIDE] = step.idle - sum(nanoseconds.values())
+    return {cause: number / 1e9 for cause, number in nanoseconds.items() if number}
 
 
 def _label(trace: RunAnalysis, report: RankReport) -> str:

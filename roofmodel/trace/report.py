@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from roofmodel.errors import Text
 from roofmodel.options import values
 from roofmodel.options.values import PathLike
 from roofmodel.report.base import RunReport
@@ -26,11 +25,6 @@ class TraceReport(RunReport):
 
     def __init__(self, analyzed: RunAnalysis) -> None:
         self.analyzed = analyzed
-        self._left_out: dict[str, None] = {}  # by the files that were written
-
-    def _messages(self) -> Iterable[Text]:
-        """What the files that `save` wrote leave out."""
-        return self._left_out
 
     @property
     def findings(self) -> list[str]:
@@ -68,10 +62,10 @@ class TraceReport(RunReport):
         return STEPS.frame(step_rows(self.analyzed))
 
     def save(self, path: PathLike) -> Path:
-        """Write a picture (png, svg, pdf), the timeline (html, perfetto.json[.gz]) or the data (json, csv)."""
+        """Write a picture (png, svg, pdf), a page (html), the timeline (perfetto.json[.gz]) or the data (json, csv)."""
         from roofmodel.trace.data import save
 
-        return save(self.analyzed, values.path("path", path), self._left_out.setdefault)
+        return save(self.analyzed, values.path("path", path))
 
     def __rich__(self) -> Any:
         from roofmodel.trace.tables import table

@@ -34,10 +34,16 @@ NO_SHAPES = (
 
 def table(trace: RunAnalysis) -> RenderableType:
     """Everything, the findings first."""
-    return Group(*_blocks(trace), *_peers(trace))
+    return Group(*blocks(trace))
 
 
-def _blocks(trace: RunAnalysis) -> Iterator[RenderableType]:
+def blocks(trace: RunAnalysis) -> Iterator[RenderableType]:
+    """Lines and tables; the first line has the files, ranks and device."""
+    yield from _answer(trace)
+    yield from _peers(trace)
+
+
+def _answer(trace: RunAnalysis) -> Iterator[RenderableType]:
     device = f" on {trace.identified.device.name}" if trace.identified else ""
     yield Text(f"{_files(trace)}{device} ({trace.tool})", style="bold")
     if trace.reading is not None:

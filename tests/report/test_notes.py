@@ -106,12 +106,14 @@ def test_a_file_has_all_notes(roof: Roof, tmp_path: Any) -> None:
         assert all(re.sub(r"\W+", " ", note)[-30:] in text for note in notes if "--" not in note and "=" not in note)
 
 
-@pytest.mark.parametrize("command", ["estimate", "sweep", "plan", "explain", "crossover", "plot", "trace",
+@pytest.mark.parametrize("command", ["estimate", "sweep", "plan", "explain", "crossover", "plot",
                                      "ncu-command", "measure", "models show"])  # fmt: skip
 def test_a_command_that_prints_notes_has_the_option(command: str, roof: Roof) -> None:
     assert "--notes" in roof(*command.split(), "--help").out
 
 
-@pytest.mark.parametrize("command", ["kernels", "compare", "jitter", "validate", "count", "explore", "hw check"])
+@pytest.mark.parametrize(
+    "command", ["kernels", "compare", "trace", "jitter", "validate", "count", "explore", "hw check"]
+)
 def test_a_command_whose_result_has_only_warnings_has_no_such_option(command: str, roof: Roof) -> None:
     assert "--notes" not in roof(*command.split(), "--help").out

@@ -6,13 +6,16 @@ import csv
 import io
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
+from matplotlib.figure import Figure
 
 import roofmodel
 from roofmodel.errors import ProfileError
-from roofmodel.trace import timeline_page
+from roofmodel.trace import page
 from roofmodel.trace.parts import largest_part
+from tests.browser import opened
 from tests.printing import MAGIC, printed
 from tests.profiles.samples import measured
 from tests.trace.runs import event, launched, written
@@ -39,6 +42,20 @@ RANK = [
 ]
 COPIES = ["kind", "memory", "count", "bytes", "seconds", "bytes_per_second"]
 STEP = ["rank", "step", "start_seconds", "seconds", "compute_only", "communication_exposed", "copies_exposed", "idle"]
+
+
+@pytest.fixture
+def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """Every figure that is saved."""
+    found: list[Figure] = []
+    save = Figure.savefig
+
+    def kept(self: Figure, *arguments: Any, **options: Any) -> None:
+        found.append(self)
+        save(self, *arguments, **options)
+
+    monkeypatch.setattr(Figure, "savefig", kept)
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -90,9 +107,9 @@ def test_the_parts_of_a_rank_sum_to_its_wall_time(file: str) -> None:
 def test_without_gpu_work_the_page_says_so_and_a_picture_is_refused(tmp_path: Path) -> None:
     report = roofmodel.trace(written(tmp_path, event("cpu_op", "aten::mm", 0, 10)))
     assert "no GPU work" in printed(report, 80)
-    page = report.save(tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "No GPU work" in page
-    assert "omputation takes most" not in page
+    written_page = report.save(tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "no GPU work" in written_page
+    assert "omputation takes most" not in written_page
     with pytest.raises(ProfileError, match="no GPU work"):
         report.save(tmp_path / "steps.png")
     assert not (tmp_path / "steps.png").exists()
@@ -133,6 +150,81 @@ def test_the_svg_names_its_parts_and_steps(report: roofmodel.TraceReport, tmp_pa
         assert label in text
 
 
+def test_the_bar_of_a_step_is_as_long_as_its_label_says(figures: list[Figure], tmp_path: Path) -> None:
+    """The first step begins 4 ms before the GPU work of the file: its bar has them too."""
+    found = roofmodel.trace(EXAMPLE)
+    found.save(tmp_path / "steps.png")
+    axes = figures[0].axes[0]
+    ends = {text.get_text().split(",")[0].strip(): text.get_position()[0] for text in axes.texts}
+    assert ends == {"10 ms": pytest.approx(10e-3)}
+    lengths = [sum(bar.get_width() for bar in axes.patches if abs(bar.get_y() + 0.36 - place) < 0.1)  # type: ignore[attr-defined]
+               for place in range(4)]  # fmt: skip
+    assert lengths == pytest.approx(found.steps_frame()["seconds"].tolist())
+
+
+def test_axes_of_time_start_at_zero_without_a_unit(figures: list[Figure], tmp_path: Path) -> None:
+    roofmodel.trace(EXAMPLE).save(tmp_path / "steps.png")
+    for axes in figures[0].axes:
+        ticks = [label.get_text() for label in axes.get_xticklabels()]
+        assert ticks[0] == "0"
+        assert all(tick.endswith("ms") for tick in ticks[1:])
+
+
+def test_the_picture_has_the_lanes_below_the_parts(figures: list[Figure], tmp_path: Path) -> None:
+    roofmodel.trace(EXAMPLE).save(tmp_path / "steps.png")
+    parts, timeline, groups = figures[0].axes
+    assert timeline.get_title(loc="left") == "timeline of steps 1 and 2"
+    shown = [label.get_text() for label in timeline.get_yticklabels() if label.get_text()]
+    assert shown == ["steps", "idle, by cause", "stream 7", "stream 20", "copies host to GPU", "thread 100"]
+    legend = timeline.get_legend()
+    assert legend is not None
+    meanings = {text.get_text() for each in (parts.get_legend(), legend) if each for text in each.get_texts()}
+    assert {"computation", "communication", "copy", "idle: data loader", "CPU: data loader"} <= meanings
+    assert groups.get_title(loc="left").startswith("GPU work by group")
+
+
+def test_an_svg_has_a_role_and_a_text_for_screen_readers(report: roofmodel.TraceReport, tmp_path: Path) -> None:
+    root = ElementTree.parse(report.save(tmp_path / "steps.svg")).getroot()
+    assert root.get("role") == "img"
+    assert (root.get("aria-label") or "").startswith("Where the time goes: training_by_hand.json on NVIDIA Tesla V100")
+    title = root.find("{http://www.w3.org/2000/svg}title")
+    assert title is not None
+    assert title.text == "Where the time goes: training_by_hand.json on NVIDIA Tesla V100 SXM2 32 GB"
+
+
+# --- Page -------------------------------------------------------------------------------------------
+
+RUNS = {"one run": 1, "before and after": 2, "side by side": 3}
+
+
+@pytest.mark.parametrize("number", RUNS.values(), ids=list(RUNS))
+def test_a_page_has_findings_picture_and_tables_of_all_runs(number: int, chromium: Any, tmp_path: Path) -> None:
+    for name in "abc"[:number]:
+        (tmp_path / f"{name}.json").write_bytes(EXAMPLE.read_bytes())
+    found = roofmodel.trace(*(tmp_path / f"{name}.json" for name in "abc"[:number]))
+    path = found.save(tmp_path / "trace.html")
+    with opened(chromium, path.as_uri()):
+        (image,) = chromium.find_elements("css selector", "svg[role=img][aria-label]")
+        assert "a.json" in image.get_attribute("aria-label")
+        text = chromium.find_element("css selector", "body").text
+        assert "the input pipeline limits the run" in text
+        headings = [each.text for each in chromium.find_elements("css selector", "h2")]
+        assert any(heading.startswith("GPU work by group") for heading in headings)
+        rows = [row.text for row in chromium.find_elements("css selector", "tbody tr")]
+        gemm = [row for row in rows if row.startswith("GEMM")]
+        assert "15.6 ms" in gemm[0]  # 8 GEMMs: four times 1.4 ms + 2.5 ms
+        assert not chromium.find_elements("css selector", "script")
+
+
+def test_names_of_a_file_are_text_in_the_page(tmp_path: Path) -> None:
+    hostile = "k & <script"
+    path = written(tmp_path, launched(hostile, 100, 200, 50), name="a<b>.json")
+    text = roofmodel.trace(path).save(tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "<script" not in text
+    assert "a<b>" not in text
+    assert "k &amp; &lt;script" in text
+
+
 def test_steps_are_rows_of_a_frame(report: roofmodel.TraceReport) -> None:
     frame = report.steps_frame()
     parts = frame[["compute_only", "communication_exposed", "copies_exposed", "overlap", "idle"]]
@@ -143,8 +235,8 @@ def test_steps_are_rows_of_a_frame(report: roofmodel.TraceReport) -> None:
 
 
 def summaries(found: Any) -> tuple[str, str]:
-    """The terminal's text and the timeline page."""
-    return " ".join(printed(found, 200).split()), timeline_page.html(found.analyzed)[0]
+    """The terminal's text and the page."""
+    return " ".join(printed(found, 200).split()), page.html(found.analyzed)
 
 
 def test_the_largest_part_of_an_idle_run_has_its_main_cause_and_is_a_finding() -> None:

@@ -190,7 +190,7 @@ def test_the_picture_and_the_page_have_the_matrix_only_with_copies_between_gpus(
         texts = ("copies between GPUs", "from 0", "to 1", "2 GB", "2 TB/s")
         assert [text in picture for text in texts] == [has_peers] * len(texts)
         page = report.save(tmp_path / "trace.html").read_text(encoding="utf-8")
-        assert ("from GPU" in page) == has_peers
+        assert ("from each GPU (row) to each other (column)" in page) == has_peers
         assert ("copies between GPUs" in printed(report)) == has_peers
 
 

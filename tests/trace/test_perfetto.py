@@ -22,6 +22,7 @@ REAL = ("nsys/two_ranks_training_h100.sqlite", "torch/kineto_resnet50_v100_no_wo
 # "Trace Event Format": the keys of each phase that a run uses, and their types
 KEYS: dict[str, dict[str, type | tuple[type, ...]]] = {
     "X": {"name": str, "cat": str, "ts": Decimal, "dur": Decimal, "pid": int, "tid": int, "args": dict},
+    "i": {"name": str, "cat": str, "ts": Decimal, "pid": int, "tid": int, "s": str, "args": dict},
     "M": {"name": str, "pid": int, "args": dict},
     "s": {"name": str, "cat": str, "id": int, "ts": Decimal, "pid": int, "tid": int},
     "f": {"name": str, "cat": str, "id": int, "ts": Decimal, "pid": int, "tid": int, "bp": str},
@@ -47,9 +48,16 @@ def names(document: Document, what: str) -> dict[tuple[int, int | None], str]:
 
 
 def check(document: Document) -> None:
-    """The rules of the format for each event, for nesting, names and arrows."""
+    """The rules of the format for each event, for nesting, names and arrows.
+
+    Perfetto binds the end of an arrow to the slice that is open when it reads the event, in the order of time and, at
+    one time, of the file: the slice precedes it.
+    """
     tracks = defaultdict(list)
-    flows: dict[int, list[Document]] = defaultdict(list)
+    flows: dict[tuple[str, int], list[Document]] = defaultdict(list)
+    open_slices: dict[tuple[int, int], Document] = {}
+    times = [each["ts"] for each in document["traceEvents"] if "ts" in each]
+    assert times == sorted(times)
     for each in document["traceEvents"]:
         keys = KEYS[each["ph"]]
         assert set(each) <= {"ph", "tid", *keys}
@@ -60,8 +68,12 @@ def check(document: Document) -> None:
         if each["ph"] == "X":
             assert each["dur"] >= 0
             tracks[each["pid"], each["tid"]].append((each["ts"], -each["dur"]))
+            open_slices[each["pid"], each["tid"]] = each
+        elif each["ph"] == "i":
+            assert each["s"] in "gpt"
         elif each["ph"] in "sf":
-            flows[each["id"]].append(each)
+            flows[each["cat"], each["id"]].append(each)
+            assert open_slices[each["pid"], each["tid"]]["ts"] == each["ts"]  # begun before, at this time
     for events in tracks.values():
         ends: list[Decimal] = []
         for start, negative in sorted(events):
@@ -70,9 +82,13 @@ def check(document: Document) -> None:
             assert not ends or start - negative <= ends[-1], "events of one thread overlap but do not nest"
             ends.append(start - negative)
     starts = {(each["pid"], each["tid"], each["ts"]): each for each in slices(document)}
-    for first, last in flows.values():
+    for (category, _), (first, last) in flows.items():
         assert (first["ph"], last["ph"], last["bp"]) == ("s", "f", "e")
         call, work = (starts[end["pid"], end["tid"], end["ts"]] for end in (first, last))  # both begin events
+        if category == "peer":
+            assert {call["cat"], work["cat"]} == {"gpu_memcpy", "peer_copy"}
+            assert call["args"]["bytes"] == work["args"]["bytes"]
+            continue
         assert call["cat"] in ("cuda_runtime", "cpu_op")
         assert call["args"]["correlation"] == work["args"]["correlation"]
         assert work["cat"] in ("kernel", "gpu_memcpy", "gpu_memset")
@@ -94,13 +110,18 @@ def test_ranks_streams_copies_threads_steps_and_idle_time_have_named_tracks(tmp_
     shown = {(processes[pid, None], label) for (pid, _), label in threads.items()}
     rank, cpu = "rank 0: GPU 0, process 100", "CPU, process 100"
     assert shown == {
-        (rank, "steps"), (rank, "idle, by cause"), (rank, "stream 7"), (rank, "stream 20"),
+        (rank, "findings"), (rank, "steps"), (rank, "idle, by cause"), (rank, "stream 7"), (rank, "stream 20"),
         (rank, "copies host to GPU"), (cpu, "thread 100"),
     }  # fmt: skip
     idle = [each for each in slices(document) if each["cat"] == "idle"]
     # 12 ms in the data loader, as the report says
     assert sum(each["dur"] for each in idle if each["args"]["cause"] == "input") == 12_000
     assert "the input pipeline limits the run" in document["otherData"]["findings"][0]
+    (marker,) = (each for each in document["traceEvents"] if each["ph"] == "i")
+    assert marker["name"].startswith("1. the input pipeline limits the run")
+    assert marker["args"]["finding"] == document["otherData"]["findings"][0]
+    (longest,) = (each for each in idle if (each["ts"], each["args"]["cause"]) == (marker["ts"], "input"))
+    assert longest["dur"] == 4000  # the first of three gaps of 4 ms
     copies = [each for each in slices(document) if each["cat"] == "gpu_memcpy"]
     assert [each["args"]["bytes"] for each in copies] == [5_000_000] * 4
     assert sum(each["ph"] == "s" for each in document["traceEvents"]) == 20  # 16 kernels and 4 copies
@@ -132,6 +153,29 @@ def test_overlapping_events_get_separate_threads(tmp_path: Path) -> None:
     check(document)
     labels = sorted(names(document, "thread_name").values())
     assert labels == ["stream 7", "stream 7, concurrent (2)", "thread 42", "thread 42, concurrent (2)"]
+
+
+def test_copies_between_gpus_are_arrows_from_the_source_to_the_destination(tmp_path: Path) -> None:
+    """A copy each way, both recorded on GPU 0."""
+    copies = [
+        launched(
+            "Memcpy PtoP", start, start + 100, start - 9, category="gpu_memcpy", bytes=size, fromDevice=source,
+            toDevice=1 - source,
+        )
+        for source, start, size in ((0, 300, 64), (1, 500, 128))
+    ]  # fmt: skip
+    kernels = [launched("k", 100, 200, 50 + device, device=device) for device in (0, 1)]
+    document = exported(written(tmp_path, *kernels, *copies), tmp_path)
+    check(document)
+    processes = names(document, "process_name")
+    peers = [each for each in document["traceEvents"] if each.get("cat") == "peer"]
+    arrows = {
+        each["id"]: tuple(processes[end["pid"], None][:6] for end in peers if end["id"] == each["id"])
+        for each in peers
+    }  # fmt: skip
+    assert [*arrows.values()] == [("rank 0", "rank 1"), ("rank 1", "rank 0")]
+    ranks = roofmodel.trace(tmp_path / "run.perfetto.json").to_dict()["ranks"]
+    assert [sum(copy["count"] for copy in rank["copies"]) for rank in ranks] == [2, 0]  # read again, each copy is one
 
 
 def test_times_are_exact_after_a_year(tmp_path: Path) -> None:
