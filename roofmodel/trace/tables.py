@@ -13,11 +13,10 @@ from roofmodel.report.table import TEXT, Column, Table, Unit
 from roofmodel.roofline.counted_kernels import AUXILIARY
 from roofmodel.trace.columns import COLLECTIVES, COPIES, RANKS, STEPS, RankRow, StepRow, groups_table, rank_rows
 from roofmodel.trace.communication import CollectiveCalls
-from roofmodel.trace.copies import Copies
+from roofmodel.trace.copies import Copies, PeerMatrix, matrices
 from roofmodel.trace.findings import Finding
 from roofmodel.trace.groups import lecture_shares
 from roofmodel.trace.parts import describe_causes, largest_part
-from roofmodel.trace.peers import PeerMatrix, matrices
 from roofmodel.trace.ranks import Run
 from roofmodel.trace.several_runs import comparison_tables as comparison
 from roofmodel.trace.several_runs import run_tables

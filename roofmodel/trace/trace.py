@@ -20,11 +20,10 @@ from roofmodel.roofline.device import DeviceIdentification, UnknownDevice, ident
 from roofmodel.trace import idle, intervals, steps
 from roofmodel.trace.achieved import RankWork, RunRoofline, rank_work, run_roofline
 from roofmodel.trace.communication import CollectiveCalls, collectives, waits, waits_by_rank
-from roofmodel.trace.copies import Copies, copies
+from roofmodel.trace.copies import Copies, PeerCopies, copies, peer_copies
 from roofmodel.trace.findings import Finding, findings
 from roofmodel.trace.groups import GroupTime, grouped
 from roofmodel.trace.intervals import Intervals
-from roofmodel.trace.peers import PeerCopies, peer_copies
 from roofmodel.trace.power import Power, power
 from roofmodel.trace.ranks import CLOCK_TOLERANCE, ClockError, Rank, Run, ranks
 from roofmodel.trace.several_runs import comparison, runs
