@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import mean, median
 from typing import NamedTuple
 
-from roofmodel.counting.number_formats import FORMATS
+from roofmodel.counting.tensors import FORMATS
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Unaligned
 from roofmodel.measure.operations import OPERATIONS, PRECISIONS, widths

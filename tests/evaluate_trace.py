@@ -10,7 +10,7 @@ from fractions import Fraction
 from functools import reduce
 from typing import Any
 
-from roofmodel.counting.number_formats import FORMATS
+from roofmodel.counting.tensors import FORMATS
 from roofmodel.numbers.algebra import mean
 from roofmodel.numbers.traced import Fork, Trace, Traced
 

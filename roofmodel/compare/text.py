@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from roofmodel.compare.comparison import ComparisonFinding, ComparisonRow, FoundPasses, ModelComparison
 from roofmodel.compare.diagnosis import reasons
-from roofmodel.counting.routing import UNIFORM
+from roofmodel.counting.workload import UNIFORM
 from roofmodel.errors import Message, Option, Text
 from roofmodel.numbers import units
 from roofmodel.report.operator_names import label, merged_label, title

@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 
 from roofmodel.count.module_memory import TrainingMemory, tensors, training_memory
 from roofmodel.counting import vector_flops
-from roofmodel.counting.number_formats import FORMATS
 from roofmodel.counting.operator import Cost
+from roofmodel.counting.tensors import FORMATS
 from roofmodel.devices.device import Device
 from roofmodel.errors import Option, RoofError, WorkloadError, choices, cut, shorten
 from roofmodel.files.text_files import printable

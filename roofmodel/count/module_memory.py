@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 from typing import Any, NamedTuple
 
-from roofmodel.counting.number_formats import FORMATS, MASK, Widths
+from roofmodel.counting.tensors import FORMATS, MASK, Widths
 from roofmodel.counting.training import optimizer_state_bytes
 from roofmodel.options.values import Optimizer
 

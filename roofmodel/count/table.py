@@ -10,8 +10,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from roofmodel.count.count import Count, DispatchedOperator
-from roofmodel.counting.number_formats import FORMATS
 from roofmodel.counting.operator import Cost
+from roofmodel.counting.tensors import FORMATS
 from roofmodel.numbers import units
 from roofmodel.report import encoding
 from roofmodel.report.table import BYTES, COUNT, NAME, NUMBER, SECONDS, Cell, Column, Table, joined

@@ -9,7 +9,7 @@
 * Other vector work reads the gradient of its output and what it keeps, and writes the gradients of its inputs.
 * A tensor with several readers receives a gradient from each; they are added as they are computed.
 * Tensor parallelism: the gradient of an all-reduced tensor is replicated, and the gradient of a replicated input is
-  all-reduced (collective.py). Pipeline stages send gradients back to the previous stage.
+  all-reduced (`Collective.gradient`). Pipeline stages send gradients back to the previous stage.
 * Flash attention does not keep scores and recomputes them: 5 GEMMs instead of the 4 of eager attention (Dao,
   "FlashAttention-2", arXiv 2307.08691, section 3.1.2).
 """
@@ -21,8 +21,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from roofmodel.counting import vector_flops
-from roofmodel.counting.notation import OperatorLine, Tensor, parse
 from roofmodel.counting.operator import Operator, fuse
+from roofmodel.counting.tensors import OperatorLine, Tensor, parse
 from roofmodel.numbers.algebra import Number, product
 
 

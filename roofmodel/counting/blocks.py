@@ -1,6 +1,6 @@
 """The operators of one pass through an architecture, in the order of the reference code.
 
-notation.py explains operator lines and lists the axis letters: b batch, t new tokens, s attended tokens, d hidden size,
+tensors.py explains operator lines and lists the axis letters: b batch, t new tokens, s attended tokens, d hidden size,
 k key-value heads, g query heads per key-value head, h head size, f MLP width, v vocabulary size, ...
 """
 
@@ -13,19 +13,19 @@ from importlib import import_module
 from typing import Any
 
 from roofmodel.counting import vector_flops
-from roofmodel.counting.block_context import BlockContext, norm
-from roofmodel.counting.collective import Collective
-from roofmodel.counting.communication import (
+from roofmodel.counting.block_context import (
+    BlockContext,
     gather_tokens,
+    norm,
     receive_activations,
     replicated_input,
     send_activations,
     sum_block_output,
     tokens_of_gpu,
 )
-from roofmodel.counting.layers.attention import relative_bias
-from roofmodel.counting.notation import Sizes
-from roofmodel.counting.operator import Builder, Operator
+from roofmodel.counting.layers.transformer import relative_bias
+from roofmodel.counting.operator import Builder, Collective, Operator
+from roofmodel.counting.tensors import Sizes
 from roofmodel.counting.workload import Step, pairs
 from roofmodel.models.architecture import Architecture, Head, HeadStage, Network, Stack
 from roofmodel.models.layers import (
@@ -53,20 +53,20 @@ from roofmodel.numbers.algebra import quotient
 # Kind of part -> name of its sublayer, output tensor, and the function of this package that builds its operators.
 # Functions are given by name, so that only the modules of the parts of the model are imported.
 BLOCKS: dict[type, tuple[str, str, str]] = {
-    Attention: ("attention", "a[b t d]", "attention.attention"),
+    Attention: ("attention", "a[b t d]", "transformer.attention"),
     LatentAttention: ("attention", "a[b t d]", "latent_attention.latent_attention"),
-    CrossAttention: ("cross_attention", "a[b t d]", "attention.cross_attention"),
-    MLP: ("mlp", "m[b t d]", "feed_forward.feed_forward"),
-    MoE: ("mlp", "m[b t d]", "feed_forward.experts"),
+    CrossAttention: ("cross_attention", "a[b t d]", "transformer.cross_attention"),
+    MLP: ("mlp", "m[b t d]", "transformer.feed_forward"),
+    MoE: ("mlp", "m[b t d]", "transformer.experts"),
     Mamba: ("ssm", "s[b t d]", "mamba.mamba"),
     Mamba2: ("ssm", "s[b t d]", "mamba.mamba2"),
     DeltaRule: ("linear", "s[b t d]", "linear_attention.delta_rule"),
     Lightning: ("linear", "s[b t d]", "linear_attention.lightning"),
     ShortConvolution: ("convolution", "c[b t d]", "token_convolution.short_convolution"),
-    PerLayerGate: ("layer_input", "i[b t d]", "feed_forward.layer_input"),
+    PerLayerGate: ("layer_input", "i[b t d]", "transformer.layer_input"),
     TokenConvolution: ("convolution", "c[b t d]", "token_convolution.token_convolution"),
 }
-PARALLEL_EXPERTS = "experts", "e[b t d]", "feed_forward.experts"
+PARALLEL_EXPERTS = "experts", "e[b t d]", "transformer.experts"
 """The entry for an MoE block in a sublayer that also has an MLP."""
 ALL_TOKENS = "all[b t d]"
 """The input of a block after the all-gather of sequence parallelism."""

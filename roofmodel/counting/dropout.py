@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from roofmodel.counting.notation import Tensor, parse
 from roofmodel.counting.operator import Operator
+from roofmodel.counting.tensors import Tensor, parse
 from roofmodel.models.architecture import Dropout
 
 RESIDUAL_STREAM = ("x", "source")  # of a decoder or the only stack, of an encoder

@@ -10,10 +10,9 @@ from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from roofmodel.counting import memory
-from roofmodel.counting.memory import Memory
+from roofmodel.counting import passes
 from roofmodel.counting.operator import Operator
-from roofmodel.counting.passes import Walk, as_eager, gpu_share, one_pass
+from roofmodel.counting.passes import Memory, Walk, as_eager, gpu_share, one_pass
 from roofmodel.counting.workload import Step, Workload
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.sharding import kinds_of_stages, shard
@@ -91,14 +90,14 @@ def _counted_walk(arch: Architecture, step: Step, walks: Sequence[Sequence[Opera
 def _peak_memory(arch: Architecture, steps: Sequence[Step], weights: Number | None, *, walk: Walk) -> Memory:
     """Peak bytes per GPU over the steps of a workload, in the pipeline stage that needs most."""
     staged = distinct_stages(arch, steps[0])
-    passes: list[Memory] = []
+    peaks: list[Memory] = []
     for _, first in staged:
         if len(staged) > 1 or weights is None:
             weights = 0 if first.phase == "train" else weight_bytes(arch, first, walk=walk)  # training counts its own
         for step in steps:
             of_stage = step._replace(parallel=first.parallel)
-            passes += (memory for _, memory in memory_by_pass(arch, of_stage, weights, walk=walk))
-    return reduce(Memory.larger, passes)
+            peaks += (memory for _, memory in memory_by_pass(arch, of_stage, weights, walk=walk))
+    return reduce(Memory.larger, peaks)
 
 
 def memory_by_pass(
@@ -115,7 +114,7 @@ def memory_by_pass(
         return
     share = gpu_share(arch, step)
     for pass_step in (prompt_step(step), last_decode_step(step)) if step.phase == "generate" else (step,):
-        yield pass_step, memory.pass_memory(share, pass_step, walk(arch, pass_step), weights)
+        yield pass_step, passes.pass_memory(share, pass_step, walk(arch, pass_step), weights)
 
 
 def training_step(arch: Architecture, step: Step) -> TrainingStep:
@@ -128,7 +127,7 @@ def training_step(arch: Architecture, step: Step) -> TrainingStep:
 @trace_branches
 def weight_bytes(arch: Architecture, step: Step, *, walk: Walk = one_pass) -> Number:
     """Bytes of all weights on the GPU, including those that the phase does not use."""
-    return memory.weight_bytes(gpu_share(arch, step), walk(arch, whole_model_step(step)))
+    return passes.weight_bytes(gpu_share(arch, step), walk(arch, whole_model_step(step)))
 
 
 def whole_model_step(step: Step) -> Step:
@@ -155,8 +154,8 @@ def operators_without_cache(arch: Architecture, step: Step) -> tuple[Operator, .
     """
     prompt = step.context + step.tokens
     longer = step._replace(phase="forward", tokens=prompt + mean(step.passes - 1, 2), context=0, logit_positions=1)
-    passes = _staged("", arch, longer)
-    return tuple(replace(op, passes=step.microbatches) if op.group.startswith("encoder ") else op for op in passes)
+    repeated = _staged("", arch, longer)
+    return tuple(replace(op, passes=step.microbatches) if op.group.startswith("encoder ") else op for op in repeated)
 
 
 def prompt_step(step: Step) -> Step:

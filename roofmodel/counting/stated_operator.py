@@ -11,9 +11,8 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from roofmodel.counting.notation import OperatorLine, Sizes, parse, split_axes
-from roofmodel.counting.number_formats import Widths
 from roofmodel.counting.operator import Builder, Operator
+from roofmodel.counting.tensors import OperatorLine, Sizes, Widths, parse, split_axes
 from roofmodel.errors import Option, WorkloadError, shorten
 from roofmodel.numbers.algebra import Number, product
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from roofmodel.counting.number_formats import Widths
 from roofmodel.counting.operator import Builder, Operator
+from roofmodel.counting.tensors import Widths
 from roofmodel.numbers.algebra import Number, log2
 
 

@@ -18,13 +18,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from roofmodel.counting import memory, vector_flops
+from roofmodel.counting import vector_flops
 from roofmodel.counting.backward import backward, differentiable, kept, receives_from_stage
-from roofmodel.counting.collective import Collective
-from roofmodel.counting.communication import all_reduce
-from roofmodel.counting.notation import Tensor
-from roofmodel.counting.number_formats import Widths
-from roofmodel.counting.operator import Builder, Operator
+from roofmodel.counting.block_context import all_reduce
+from roofmodel.counting.operator import Builder, Collective, Operator
+from roofmodel.counting.passes import Memory, activation_bytes
+from roofmodel.counting.tensors import Tensor, Widths
 from roofmodel.counting.workload import Step
 from roofmodel.numbers.algebra import Number, ceil_div, is_just, largest, maximum, quotient
 from roofmodel.options.values import Optimizer, Recompute
@@ -291,14 +290,14 @@ class InFlight(NamedTuple):
 
 def training_memory(
     training: TrainingStep, weights: Number, step: Step, parts: Sequence[InFlight], transient: Number
-) -> memory.Memory:
+) -> Memory:
     """Peak memory of a training step, which is reached when the backward pass starts.
 
     The activations are: those kept by all microbatches in flight, the live gradients of activations (`transient`), and
     what the recomputation of one layer restores.
     """
     stored = sum(part.microbatches * part.kept for part in parts)
-    return memory.Memory(
+    return Memory(
         weights=weights,
         kv_cache=0,
         activations=stored + largest(part.restored for part in parts) + transient,
@@ -310,7 +309,7 @@ def training_memory(
 
 def gradient_bytes(backward_pass: Sequence[Operator]) -> Number:
     """Peak bytes of the live gradients of activations."""
-    return memory.activation_bytes(backward_pass, excluded=lambda t: not _is_activation_gradient(t))
+    return activation_bytes(backward_pass, excluded=lambda t: not _is_activation_gradient(t))
 
 
 def _is_activation_gradient(tensor: Tensor) -> bool:

@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
-from roofmodel.counting import blocks, memory
+from roofmodel.counting import blocks
 from roofmodel.counting.dropout import with_dropout
-from roofmodel.counting.memory import Memory
 from roofmodel.counting.operator import Operator
-from roofmodel.counting.passes import as_eager, gpu_share, one_pass
+from roofmodel.counting.passes import (
+    Memory,
+    as_eager,
+    gpu_share,
+    one_pass,
+    parameters,
+    token_table_elements,
+    weight_bytes,
+)
 from roofmodel.counting.training import (
     InFlight,
     KeptTensors,
@@ -44,8 +51,8 @@ class TrainingShare:
             passed = blocks.stage_operators(model_operators, self._own.stack, step)
         passed = passed or one_pass(arch, step)
         own_slice = self._own.stack.stage_slice if isinstance(self._own.body, Stack) else StageSlice()
-        tied = memory.token_table_elements(passed) if arch.tied and own_slice.first != own_slice.last else None
-        self._passes = build_passes(passed, memory.parameters(self._own, passed), step, tied)
+        tied = token_table_elements(passed) if arch.tied and own_slice.first != own_slice.last else None
+        self._passes = build_passes(passed, parameters(self._own, passed), step, tied)
         self._kept: dict[str, list[tuple[Number, Number]]] = {}  # by kind of recomputation, of each model chunk
 
     def training_step(self, step: Step) -> TrainingStep:
@@ -71,7 +78,7 @@ class TrainingShare:
 
     @cached_property
     def _stored(self) -> Number:
-        return memory.weight_bytes(self._own, self._passes.passed)
+        return weight_bytes(self._own, self._passes.passed)
 
     @cached_property
     def _transient(self) -> Number:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from roofmodel.counting.memory import NEED_WEIGHTS, without_weights
+from roofmodel.counting.passes import NEED_WEIGHTS, without_weights
 from roofmodel.estimate.tables import MEMORY_OF_A_GPU, OPERATORS
 from roofmodel.numbers.algebra import plain
 from roofmodel.options.workload import key_of

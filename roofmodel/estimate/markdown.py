@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from roofmodel.counting.memory import NEED_WEIGHTS
+from roofmodel.counting.passes import NEED_WEIGHTS
 from roofmodel.estimate.summary import summary
 from roofmodel.estimate.tables import MEMORY_OF_A_GPU, OPERATOR_LINES, known_columns, markdown_lines
 from roofmodel.estimate.text import describe_remarks

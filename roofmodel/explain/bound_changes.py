@@ -14,9 +14,8 @@ from itertools import combinations, pairwise
 from typing import Any, NamedTuple
 
 from roofmodel.counting import textbook_kernels
-from roofmodel.counting.collective import Collective
-from roofmodel.counting.number_formats import FORMATS
-from roofmodel.counting.operator import Cost
+from roofmodel.counting.operator import Collective, Cost
+from roofmodel.counting.tensors import FORMATS
 from roofmodel.counting.workload import Workload
 from roofmodel.devices.device import Device
 from roofmodel.models.symbols import symbol

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from roofmodel.counting import textbook_kernels, vector_flops
-from roofmodel.counting.collective import Collective
-from roofmodel.counting.number_formats import FORMATS, Format
-from roofmodel.counting.routing import touched_experts
+from roofmodel.counting.operator import Collective
+from roofmodel.counting.tensors import FORMATS, Format
 from roofmodel.counting.vector_flops import FlopCount
-from roofmodel.counting.workload import Workload, attended, pairs
+from roofmodel.counting.workload import Workload, attended, pairs, touched_experts
 from roofmodel.errors import Message, Option, Text, joined
 from roofmodel.models.layers import MLP, MoE
 from roofmodel.models.symbols import symbol

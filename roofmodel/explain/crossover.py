@@ -14,8 +14,7 @@ from functools import cache
 from typing import Any, NamedTuple, get_args
 
 from roofmodel.counting import phases, textbook_kernels
-from roofmodel.counting.collective import Collective
-from roofmodel.counting.operator import Cost, Operator
+from roofmodel.counting.operator import Collective, Cost, Operator
 from roofmodel.counting.workload import Step, Workload
 from roofmodel.devices.device import Device
 from roofmodel.errors import Message, Option, Text, WarningNote, WorkloadError, choices, ignored

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from roofmodel.counting import memory, phases, stated_operator, textbook_kernels
+from roofmodel.counting import passes, phases, stated_operator, textbook_kernels
 from roofmodel.counting.operator import Operator
 from roofmodel.counting.workload import ONE_GPU, Step, Workload
 from roofmodel.devices.device import Device
@@ -321,9 +321,9 @@ def _alternatives(
         eager = [phases.operators(a, s._replace(attention="eager")) for a, s in ((arch, step), (shape, symbolic_step))]
         yield _sum("matmul FLOPs of all pairs", "matmul_flops", "FLOP", shape, *eager)
     if step.phase == "generate":
-        passes = [phases.operators_without_cache(a, s) for a, s in ((arch, step), (shape, symbolic_step))]
-        yield _sum("FLOPs without a KV cache", "flops", "FLOP", shape, *passes)
-        yield _sum("bytes without a KV cache", "bytes", "B", shape, *passes)
+        without_cache = [phases.operators_without_cache(a, s) for a, s in ((arch, step), (shape, symbolic_step))]
+        yield _sum("FLOPs without a KV cache", "flops", "FLOP", shape, *without_cache)
+        yield _sum("bytes without a KV cache", "bytes", "B", shape, *without_cache)
 
 
 def _sum(
@@ -340,9 +340,9 @@ def _parameters(
     steps = (w.steps()[0]._replace(parallel=ONE_GPU) for w in (work, symbolic_work))
     numbers, symbols = (phases.model_operators(a, step) for a, step in zip((arch, shape), steps, strict=True))
     quantities = [
-        Quantity("parameters", memory.parameters(shape, symbols), memory.parameters(arch, numbers), ""),
+        Quantity("parameters", passes.parameters(shape, symbols), passes.parameters(arch, numbers), ""),
         Quantity(
-            "active parameters", memory.active_parameters(shape, symbols), memory.active_parameters(arch, numbers), ""
+            "active parameters", passes.active_parameters(shape, symbols), passes.active_parameters(arch, numbers), ""
         ),
     ]
     return tuple(quantities if quantities[0].value != quantities[1].value else quantities[:1])
@@ -380,8 +380,8 @@ def _memory(
     if step.phase == "train":
         return tuple(roles.values()), None
     operators = phases.operators(arch, step)
-    live = list(memory.live_activations(operators))
-    symbolic_live = list(memory.live_activations(phases.operators(shape, symbolic_step)))
+    live = list(passes.live_activations(operators))
+    symbolic_live = list(passes.live_activations(phases.operators(shape, symbolic_step)))
     at = max(range(len(live)), key=lambda i: sum(size for _, size in live[i]))
     alive = tuple(
         Quantity(name, size, value, "B") for (name, value), (_, size) in zip(live[at], symbolic_live[at], strict=True)

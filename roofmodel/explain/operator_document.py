@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from roofmodel.counting.notation import OperatorLine
 from roofmodel.counting.operator import Operator
+from roofmodel.counting.tensors import OperatorLine
 from roofmodel.devices.device import Device
 from roofmodel.explain.expected_document import expected_time
 from roofmodel.explain.explain import Axis, Explanation, SymbolicOperator

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from roofmodel.counting.number_formats import COMPUTE_FORMATS, FORMATS
+from roofmodel.counting.tensors import COMPUTE_FORMATS, FORMATS
 from roofmodel.devices.device import Device
 from roofmodel.devices.library import ALIASES
 from roofmodel.devices.parts import Link, Unaligned

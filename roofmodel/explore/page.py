@@ -13,9 +13,8 @@ from base64 import b64encode
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from roofmodel.counting.notation import AXES, Tensor
-from roofmodel.counting.number_formats import COMPUTE_FORMATS, FORMATS, Format, Widths, number_format
 from roofmodel.counting.operator import Cost, Operator
+from roofmodel.counting.tensors import AXES, COMPUTE_FORMATS, FORMATS, Format, Tensor, Widths, number_format
 from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError, shorten
 from roofmodel.estimate.data import phase_document

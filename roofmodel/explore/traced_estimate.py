@@ -32,9 +32,9 @@ from itertools import count, product
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 from roofmodel.counting import phases, training
-from roofmodel.counting.memory import Memory
-from roofmodel.counting.number_formats import FORMATS, Format, Widths
 from roofmodel.counting.operator import Cost, Operator
+from roofmodel.counting.passes import Memory
+from roofmodel.counting.tensors import FORMATS, Format, Widths
 from roofmodel.counting.workload import Parallel, Workload
 from roofmodel.devices.calibration import TIMINGS, Calibration, Fit, Fitted
 from roofmodel.devices.device import Device

@@ -11,8 +11,8 @@ from functools import cache
 from typing import Any
 
 from roofmodel.counting import phases
-from roofmodel.counting.number_formats import FORMATS
 from roofmodel.counting.operator import Operator
+from roofmodel.counting.tensors import FORMATS
 from roofmodel.devices.device import Device
 from roofmodel.homework.formulas import SYMPY, Functions
 from roofmodel.models import hub

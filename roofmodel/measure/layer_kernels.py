@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from roofmodel.counting.block_context import BlockContext
-from roofmodel.counting.layers.attention import attention
 from roofmodel.counting.layers.latent_attention import latent_attention
 from roofmodel.counting.layers.linear_attention import delta_rule
 from roofmodel.counting.layers.token_convolution import causal_filter
-from roofmodel.counting.number_formats import FORMATS, Widths
+from roofmodel.counting.layers.transformer import attention
 from roofmodel.counting.operator import Builder, Operator
+from roofmodel.counting.tensors import FORMATS, Widths
 from roofmodel.counting.workload import Step
 from roofmodel.errors import WorkloadError, choices, shorten
 from roofmodel.models.layers import Attention, DeltaRule, LatentAttention, Norm

@@ -13,11 +13,9 @@ import numpy as np
 
 from roofmodel.counting import vector_flops
 from roofmodel.counting.block_context import BlockContext, norm
-from roofmodel.counting.collective import Collective
-from roofmodel.counting.layers.attention import attention
-from roofmodel.counting.layers.feed_forward import experts, with_touched_experts
-from roofmodel.counting.number_formats import FORMATS, Widths
-from roofmodel.counting.operator import Builder, Operator, fuse
+from roofmodel.counting.layers.transformer import attention, experts, with_touched_experts
+from roofmodel.counting.operator import Builder, Collective, Operator, fuse
+from roofmodel.counting.tensors import FORMATS, Widths
 from roofmodel.counting.workload import Step
 from roofmodel.errors import WorkloadError, choices, shorten
 from roofmodel.measure.layer_kernels import (

@@ -1,6 +1,6 @@
 """The `quantization_config` of a checkpoint: number formats of weights and KV cache, and the modules that it converts.
 
-The formats are those of counting/number_formats.py, by name; quantization_methods.py reads them, and has the sources of
+The formats are those of counting/tensors.py, by name; quantization_methods.py reads them, and has the sources of
 the keys.
 """
 

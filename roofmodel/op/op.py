@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from roofmodel.counting.layers import convolution
-from roofmodel.counting.number_formats import Widths
 from roofmodel.counting.operator import Operator
+from roofmodel.counting.tensors import Widths
 from roofmodel.counting.workload import Step
 from roofmodel.devices.device import Device
 from roofmodel.engines.engine import Engine

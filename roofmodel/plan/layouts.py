@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
-from roofmodel.counting.number_formats import FORMATS, number_format
+from roofmodel.counting.tensors import FORMATS, number_format
 from roofmodel.counting.workload import Parallel
 from roofmodel.devices.device import Device
 from roofmodel.engines.engine import Engine

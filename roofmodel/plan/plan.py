@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import inf
 from typing import Any, NamedTuple
 
-from roofmodel.counting.routing import UNIFORM, Routing
+from roofmodel.counting.workload import UNIFORM, Routing
 from roofmodel.devices.device import Device
 from roofmodel.engines.engine import Engine
 from roofmodel.errors import AnswerNote, Option, Text, WarningNote, WorkloadError, ignored

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from roofmodel.counting.routing import UNIFORM, Routing
+from roofmodel.counting.workload import UNIFORM, Routing
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.algebra import Number

@@ -20,8 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from roofmodel.counting.routing import UNIFORM
-from roofmodel.counting.workload import PromptChunk
+from roofmodel.counting.workload import UNIFORM, PromptChunk
 from roofmodel.engines.engine import Host
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.algebra import Number

@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from roofmodel.counting import memory, passes, phases
-from roofmodel.counting.routing import UNIFORM, Routing
-from roofmodel.counting.workload import PromptChunk, Step, Workload
+from roofmodel.counting import passes, phases
+from roofmodel.counting.workload import UNIFORM, PromptChunk, Routing, Step, Workload
 from roofmodel.devices.device import Device
 from roofmodel.engines.engine import Engine
 from roofmodel.models.architecture import Architecture
@@ -125,7 +124,7 @@ def _times(engine: ServingReplica, step: Step) -> StepTimes:
              "expected_bubble_seconds")  # fmt: skip
     if totals["expected_seconds"] is None:
         names = ("bound_seconds", "bound_seconds", "bound_seconds", "communication_seconds", "bubble_seconds")
-    activations = reduce(np.maximum, (memory.activation_bytes(phase.operators) for phase in staged))
+    activations = reduce(np.maximum, (passes.activation_bytes(phase.operators) for phase in staged))
     ceilings = (totals[f"{ceiling}_share"] * bound for ceiling in ("memory", "link"))
     seconds = totals[names[0]]
     overhead = 0 * seconds if totals["host_bound"] is None else totals["host_bound"] * seconds
@@ -141,6 +140,6 @@ def stored_cache(engine: ServingReplica, tokens: Number) -> list[Number]:
     """For each distinct pipeline stage: bytes per GPU of the KV cache of one sequence per microbatch."""
     full = engine.step._replace(context=tokens - 1)
     return [
-        memory.kv_cache_bytes(passes.gpu_share(engine.arch, stage), stage)
+        passes.kv_cache_bytes(passes.gpu_share(engine.arch, stage), stage)
         for _, stage in phases.distinct_stages(engine.arch, full)
     ]

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from roofmodel.counting import stated_operator, textbook_kernels
-from roofmodel.counting.notation import OperatorLine
 from roofmodel.counting.operator import Operator
+from roofmodel.counting.tensors import OperatorLine
 from roofmodel.counting.workload import Workload
 from roofmodel.devices.device import Device
 from roofmodel.errors import Message, Option, Text, WorkloadError, ignored

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from roofmodel.counting.number_formats import FORMATS, Widths
+from roofmodel.counting.tensors import FORMATS, Widths
 from roofmodel.errors import Message, Option
 from roofmodel.profiles.kernel import Kernel
 from roofmodel.roofline.naming import anchor

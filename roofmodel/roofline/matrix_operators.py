@@ -1,6 +1,6 @@
 """FLOPs and bytes of PyTorch's matrix operators from their recorded arguments: GEMMs, convolutions, attention.
 
-FLOPs follow from the notation of `counting/notation.py`, as for predicted operators. Bytes are compulsory traffic: each
+FLOPs follow from the notation of `counting/tensors.py`, as for predicted operators. Bytes are compulsory traffic: each
 tensor is read or written once. Positions of arguments follow PyTorch's schemas (native_functions.yaml).
 """
 
@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from roofmodel.counting import vector_flops
 from roofmodel.counting.layers.convolution import input_rows_read
-from roofmodel.counting.number_formats import FORMATS, Widths
 from roofmodel.counting.operator import Builder
 from roofmodel.counting.operator import Operator as CountedOperator
+from roofmodel.counting.tensors import FORMATS, Widths
 from roofmodel.roofline.recorded_inputs import Arguments, NotCounted, RecordedTensor, Work
 
 _WIDTHS = Widths(FORMATS["fp16"], FORMATS["fp16"], FORMATS["fp16"])  # FLOPs do not depend on them; bytes are not used

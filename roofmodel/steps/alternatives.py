@@ -9,9 +9,8 @@ from math import inf, isqrt
 from typing import Any
 
 from roofmodel.counting import passes, phases
-from roofmodel.counting.memory import Memory
-from roofmodel.counting.number_formats import FORMATS
-from roofmodel.counting.passes import Walk
+from roofmodel.counting.passes import Memory, Walk
+from roofmodel.counting.tensors import FORMATS
 from roofmodel.counting.workload import Workload
 from roofmodel.devices.device import Device
 from roofmodel.errors import Option, Text, WarningNote, WorkloadError, joined

@@ -11,9 +11,9 @@ from functools import reduce
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from roofmodel.counting import memory, passes, phases
-from roofmodel.counting.memory import Memory
+from roofmodel.counting import passes, phases
 from roofmodel.counting.operator import Operator
+from roofmodel.counting.passes import Memory
 from roofmodel.counting.workload import Step, Workload
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture
@@ -44,8 +44,8 @@ class MemoryFormula:
 
     def at(self, sizes: Mapping[str, int]) -> Memory:
         """The peak memory with these sizes of the workload replaced: `batch`, and `context` if given, else `seq`."""
-        passes = (phases.prompt_step, phases.last_decode_step) if self.generates else (None,)
-        return reduce(Memory.larger, (self._formula(each, sizes).memory({**self.sizes, **sizes}) for each in passes))
+        largest = (phases.prompt_step, phases.last_decode_step) if self.generates else (None,)
+        return reduce(Memory.larger, (self._formula(each, sizes).memory({**self.sizes, **sizes}) for each in largest))
 
     def decode_operators(self, new_tokens: int) -> tuple[Operator, ...]:
         """The operators of the last decode of a generation of so many tokens after the first."""
@@ -74,7 +74,7 @@ class MemoryFormula:
                 return phases.peak_memory(self.arch, work, self.weights), [], ()
             step = which(work.steps()[0])
             operators = passes.one_pass(self.arch, step)
-            needed = memory.pass_memory(passes.gpu_share(self.arch, step), step, operators, self.weights)
+            needed = passes.pass_memory(passes.gpu_share(self.arch, step), step, operators, self.weights)
             return needed, [*operators], tuple(operator.numbers for operator in operators)
 
         cases = trace.cases(counted)

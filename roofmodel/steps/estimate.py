@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from roofmodel.counting import memory, passes, phases
+from roofmodel.counting import passes, phases
 from roofmodel.counting.operator import Operator
 from roofmodel.counting.workload import ONE_GPU, Step, Workload
 from roofmodel.devices.device import Device
@@ -51,7 +51,7 @@ class Estimate(NamedTuple):
     parameters: int
     active_parameters: int  # of one token: MoE routes it to some of the experts
     phases: tuple[PhaseEstimate, ...]
-    memory: memory.Memory  # without the sizes of weights in an unknown format, see `has_total`
+    memory: passes.Memory  # without the sizes of weights in an unknown format, see `has_total`
     notes: tuple[Text, ...]
     largest_batch: int | None  # that fits; None where the device's memory or the weights' format is unknown
     largest_context: int | None  # that fits, of --context if given, else of --seq; None also where any length fits
@@ -98,8 +98,8 @@ def estimate(arch: Architecture, device: Device, *, loader: Loader | None = None
         architecture=arch,
         device=device,
         workload=work,
-        parameters=memory.parameters(arch, all_operators),
-        active_parameters=memory.active_parameters(arch, all_operators),
+        parameters=passes.parameters(arch, all_operators),
+        active_parameters=passes.active_parameters(arch, all_operators),
         phases=tuple(estimates),
         memory=needed,
         notes=(
@@ -174,4 +174,4 @@ def _counted(estimates: Sequence[PhaseEstimate]) -> Iterator[tuple[Step, Sequenc
 def parameters(arch: Architecture) -> tuple[int, int]:
     """The number of parameters of a model, and how many of them are active for a token (MoE: the routed experts)."""
     all_operators = phases.model_operators(arch, workload(arch)[0].steps()[0])
-    return memory.parameters(arch, all_operators), memory.active_parameters(arch, all_operators)
+    return passes.parameters(arch, all_operators), passes.active_parameters(arch, all_operators)

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, get_args
 
-from roofmodel.counting.number_formats import FORMATS, number_format
 from roofmodel.counting.quantized_modules import group_formats, unconverted
+from roofmodel.counting.tensors import FORMATS, number_format
 from roofmodel.counting.workload import NO_IMAGE, Parallel, Workload
 from roofmodel.devices.device import Device
 from roofmodel.engines.engine import Engine

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, get_args
 
-from roofmodel.counting.routing import Routing
+from roofmodel.counting.workload import Routing
 from roofmodel.errors import Message, Option, Text, WorkloadError, choices, shorten
 from roofmodel.files.text_files import expand, printable, read_text
 from roofmodel.models.architecture import Architecture

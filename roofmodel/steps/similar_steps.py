@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from roofmodel.counting import passes, phases
-from roofmodel.counting.memory import Memory
 from roofmodel.counting.operator import Operator
+from roofmodel.counting.passes import Memory
 from roofmodel.counting.training_share import TrainingShare
 from roofmodel.counting.workload import Step
 from roofmodel.devices.device import Device

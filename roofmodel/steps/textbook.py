@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from roofmodel.counting import textbook_kernels
-from roofmodel.counting.number_formats import COMPUTE_FORMATS
+from roofmodel.counting.tensors import COMPUTE_FORMATS
 from roofmodel.devices.device import Device
 from roofmodel.errors import ModelError, choices
 from roofmodel.models import hub

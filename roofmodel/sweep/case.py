@@ -12,7 +12,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from roofmodel.counting import phases
-from roofmodel.counting.memory import NEED_NO_WEIGHTS, NEED_WEIGHTS
+from roofmodel.counting.passes import NEED_NO_WEIGHTS, NEED_WEIGHTS
 from roofmodel.counting.workload import Workload
 from roofmodel.devices.device import Device
 from roofmodel.errors import Option

@@ -14,8 +14,7 @@ from math import prod
 from typing import Any, NamedTuple, get_args
 
 from roofmodel.counting import phases
-from roofmodel.counting.routing import Routing
-from roofmodel.counting.workload import Parallel, Workload
+from roofmodel.counting.workload import Parallel, Routing, Workload
 from roofmodel.devices.device import Device
 from roofmodel.engines.engine import Engine
 from roofmodel.errors import AnswerNote, Message, Option, Text, WarningNote, WorkloadError, choices, joined, shorten

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from roofmodel.counting.number_formats import Format
 from roofmodel.counting.operator import Operator
+from roofmodel.counting.tensors import Format
 from roofmodel.numbers.algebra import Number, ceil_div, either
 
 if TYPE_CHECKING:

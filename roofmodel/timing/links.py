@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from roofmodel.counting.collective import ROUNDS, Collective
+from roofmodel.counting.operator import ROUNDS, Collective
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Link
 from roofmodel.numbers.algebra import Number, ceil_div, either, maximum, minimum

@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import inf, log2
 from typing import Any, NamedTuple, Protocol
 
-from roofmodel.counting.number_formats import number_format
 from roofmodel.counting.operator import Operator
+from roofmodel.counting.tensors import number_format
 from roofmodel.devices.calibration import MAX_TRANSFER_ERROR, Fit, Fitted, Sets, Timing
 from roofmodel.engines.engine import AllReduce
 

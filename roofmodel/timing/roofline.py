@@ -13,8 +13,7 @@ from __future__ import annotations
 from functools import reduce
 from typing import NamedTuple
 
-from roofmodel.counting.collective import Collective
-from roofmodel.counting.operator import Cost
+from roofmodel.counting.operator import Collective, Cost
 from roofmodel.devices.device import Device
 from roofmodel.numbers.algebra import Number, either, maximum, plain
 from roofmodel.timing.links import link_bandwidth, tree_share

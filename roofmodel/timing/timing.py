@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from roofmodel.counting.collective import ROUNDS
-from roofmodel.counting.operator import Operator
+from roofmodel.counting.operator import ROUNDS, Operator
 from roofmodel.devices.calibration import Calibration, Fit
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Link

@@ -15,7 +15,7 @@ import pytest
 
 from roofmodel.counting import phases
 from roofmodel.counting.blocks import operators
-from roofmodel.counting.memory import parameters
+from roofmodel.counting.passes import parameters
 from roofmodel.counting.workload import Workload
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.config import architecture

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from roofmodel.counting import memory, vector_flops
+from roofmodel.counting import passes, vector_flops
 from roofmodel.counting.blocks import operators
 from roofmodel.counting.operator import Operator
 from roofmodel.counting.workload import Workload, attended, pairs
@@ -59,10 +59,10 @@ def test_naive_latent_attention_expands_the_whole_cache_in_every_step() -> None:
 def test_absorbed_and_naive_mla_have_the_same_parameters_and_cache() -> None:
     arch = architecture(DEEPSEEK, "x", "x")
     steps = [Workload(("decode",), 2, 3, context=7, mla=mla).steps()[0] for mla in ("absorbed", "naive")]  # type: ignore[arg-type]
-    first, second = (memory.parameters(arch, operators(arch, step)) for step in steps)
+    first, second = (passes.parameters(arch, operators(arch, step)) for step in steps)
     assert first == second
     for step in steps:
-        assert memory.kv_cache_bytes(arch, step) == 2 * (2 * 8) * (5 + 2)  # B S tokens, latent and rotary key
+        assert passes.kv_cache_bytes(arch, step) == 2 * (2 * 8) * (5 + 2)  # B S tokens, latent and rotary key
 
 
 def test_an_indexer_scores_all_tokens_and_attention_reads_the_selected_ones() -> None:
@@ -117,7 +117,7 @@ def test_a_short_convolution_has_two_gates_and_caches_its_last_tokens() -> None:
     arch = architecture(config, "x", "x")
     step = Workload(("decode",), 2, 3, context=7).steps()[0]
     ops = {op.name: op for op in operators(arch, step)}
-    assert memory.kv_cache_bytes(arch, step) == 2 * (2 * 8 * 3)  # B, 8 channels, 3 tokens, for any context
+    assert passes.kv_cache_bytes(arch, step) == 2 * (2 * 8 * 3)  # B, 8 channels, 3 tokens, for any context
     assert ops["convolution.input"].matmul_flops == 2 * 2 * 8 * (3 * 8)
     assert ops["convolution.enter"].vector_flops == ops["convolution.leave"].vector_flops == 2 * 8
     read, written = 2 * 8 * (1 + 3) + 8 * 3, 2 * 8 * (1 + 3)  # the token and the last 3; the filter
@@ -129,7 +129,7 @@ def test_a_learned_activation_has_parameters_in_each_layer() -> None:
     config = {k: v for k, v in LLAMA.items() if k != "hidden_act"} | {"model_type": "apertus", "num_hidden_layers": 3}
     arch = architecture(config, "x", "x")
     parameter_counts = [
-        memory.parameters(each, operators(each, Workload(("forward",)).steps()[0]))
+        passes.parameters(each, operators(each, Workload(("forward",)).steps()[0]))
         for each in (arch, architecture(config | {"hidden_act": "relu2"}, "x", "x"))
     ]
     assert parameter_counts[0] - parameter_counts[1] == 3 * 2
@@ -327,4 +327,4 @@ def test_a_window_limits_the_cache_once_it_is_full(context: int, tokens: int) ->
               "num_key_value_heads": 1, "vocab_size": 11, "intermediate_size": 10, "sliding_window": 5}  # fmt: skip
     step = Workload(("decode",), 2, context=context).steps()[0]
     # keys and values of one head of size 4, 2 sequences, fp16
-    assert memory.kv_cache_bytes(architecture(config, "x", "x"), step) == 2 * 4 * 2 * tokens * 2
+    assert passes.kv_cache_bytes(architecture(config, "x", "x"), step) == 2 * 4 * 2 * tokens * 2

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from roofmodel.counting.blocks import operators
 from roofmodel.counting.layers.convolution import Context, FeatureMap, convolution, input_rows_read
-from roofmodel.counting.notation import AXES, parse
 from roofmodel.counting.operator import Gemm, Operator
+from roofmodel.counting.tensors import AXES, parse
 from roofmodel.counting.workload import Step, Workload
 from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from roofmodel.counting import phases
-from roofmodel.counting.memory import kv_cache_bytes
 from roofmodel.counting.operator import Operator
+from roofmodel.counting.passes import kv_cache_bytes
 from roofmodel.counting.workload import Parallel, Workload
 from roofmodel.models.config import architecture
 from roofmodel.models.layers import Attention

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from roofmodel.counting.blocks import operators
-from roofmodel.counting.memory import kv_cache_bytes
 from roofmodel.counting.operator import Operator
+from roofmodel.counting.passes import kv_cache_bytes
 from roofmodel.counting.workload import Workload
 from roofmodel.models import hub
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from roofmodel.counting import memory, phases, training
+from roofmodel.counting import passes, phases, training
 from roofmodel.counting.blocks import operators
 from roofmodel.counting.operator import Operator
 from roofmodel.counting.workload import Workload
@@ -47,7 +47,7 @@ def test_layers_with_a_shared_kv_cache_have_only_queries() -> None:
     assert {layers for name, layers in found if name in ("attention.k", "attention.v")} == {(0,), (1,)}
     step = Workload(("decode",), 2, context=7).steps()[0]
     # B, keys and values: 2 tokens of 4 elements with a sliding window, all 8 tokens of 6 elements with full attention
-    assert memory.kv_cache_bytes(read(), step) == 2 * 2 * 2 * (2 * 4 + 8 * 6)
+    assert passes.kv_cache_bytes(read(), step) == 2 * 2 * 2 * (2 * 4 + 8 * 6)
 
 
 def test_a_decode_reads_a_shared_kv_cache_in_each_layer_that_uses_it() -> None:
@@ -58,7 +58,7 @@ def test_a_decode_reads_a_shared_kv_cache_in_each_layer_that_uses_it() -> None:
 
 def test_without_a_cache_shared_keys_and_values_stay_until_their_last_use() -> None:
     found = counted("forward")
-    live = dict(zip(((op.name, op.layers) for op in found), memory.live_activations(found), strict=True))
+    live = dict(zip(((op.name, op.layers) for op in found), passes.live_activations(found), strict=True))
     after_layer_1 = dict(live["mlp.up", (1,)])
     assert after_layer_1["window_k"] == after_layer_1["window_v"] == 2 * (2 * 3 * 4)  # B T, 1 head of 4
     assert after_layer_1["full_k"] == after_layer_1["full_v"] == 2 * (2 * 3 * 6)
@@ -67,7 +67,7 @@ def test_without_a_cache_shared_keys_and_values_stay_until_their_last_use() -> N
 
 def test_per_layer_inputs_are_stored_together_and_each_layer_reads_its_own() -> None:
     found = counted("forward")
-    live = dict(zip(((op.name, op.layers) for op in found), memory.live_activations(found), strict=True))
+    live = dict(zip(((op.name, op.layers) for op in found), passes.live_activations(found), strict=True))
     assert dict(live["mlp.up", (3,)])["inputs"] == 2 * (2 * 3 * 4 * 5)  # B T, 4 layers of 5
     times = next(op for op in found if op.name == "layer_input.times")
     assert times.cost.bytes == 3 * 2 * (2 * 3 * 5)  # reads the gate and the layer's input, writes their product

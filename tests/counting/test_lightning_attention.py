@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from roofmodel.counting import phases
-from roofmodel.counting.memory import kv_cache_bytes
 from roofmodel.counting.operator import Operator
+from roofmodel.counting.passes import kv_cache_bytes
 from roofmodel.counting.workload import Parallel, Workload
 from roofmodel.models.config import architecture
 

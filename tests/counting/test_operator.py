@@ -11,9 +11,8 @@ import sympy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roofmodel.counting.notation import AXES, parse
-from roofmodel.counting.number_formats import FORMATS, Widths
 from roofmodel.counting.operator import Builder, Cost, Gemm, Operator, fuse
+from roofmodel.counting.tensors import AXES, FORMATS, Widths, parse
 
 FP16 = Widths(FORMATS["fp16"], FORMATS["fp16"], FORMATS["fp16"])
 SIZES = {"b": 2, "t": 3, "s": 5, "t:s": 11, "d": 8, "k": 2, "g": 4, "h": 6, "f": 7, "c": 30, "v": 13}

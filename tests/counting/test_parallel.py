@@ -14,9 +14,8 @@ import sympy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roofmodel.counting import memory, phases
-from roofmodel.counting.collective import Collective
-from roofmodel.counting.operator import Cost, Operator
+from roofmodel.counting import passes, phases
+from roofmodel.counting.operator import Collective, Cost, Operator
 from roofmodel.counting.workload import Parallel, Workload
 from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
@@ -160,7 +159,7 @@ def test_tokens_are_sent_in_the_format_of_the_gemms_and_their_outputs_in_that_of
 
 def test_each_replica_has_a_part_of_the_batch_and_gradients_are_all_reduced() -> None:
     ops, alone = counted(GPT, "train", batch=6, dp=3), counted(GPT, "train", batch=2)
-    parameters = memory.parameters(architecture(GPT, "x", "x"), list(counted(GPT, "forward").values()))
+    parameters = passes.parameters(architecture(GPT, "x", "x"), list(counted(GPT, "forward").values()))
     (exchange,) = exchanged(list(ops.values()))
     assert exchange.cost.link_bytes == Fraction(2 * 2 * (parameters * 2), 3)
     assert {name: op.cost for name, op in ops.items() if op is not exchange} == {n: o.cost for n, o in alone.items()}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import sympy
 
-from roofmodel.counting import memory, phases
+from roofmodel.counting import passes, phases
 from roofmodel.counting.blocks import operators
 from roofmodel.counting.operator import Cost, Operator
 from roofmodel.counting.workload import Workload
@@ -38,7 +38,7 @@ def test_gpt2_xl_has_the_published_parameters() -> None:
     d, layers, vocabulary, positions = 1600, 48, 50257, 1024
     block = (d * 3 * d + 3 * d) + (d * d + d) + (d * 4 * d + 4 * d) + (4 * d * d + d) + 4 * d
     assert vocabulary * d + positions * d + layers * block + 2 * d == 1_557_611_200
-    assert memory.parameters(GPT2_XL, counted(GPT2_XL, "prefill")) == 1_557_611_200
+    assert passes.parameters(GPT2_XL, counted(GPT2_XL, "prefill")) == 1_557_611_200
 
 
 def test_gpt2_xl_prefill_has_the_published_matmul_flops() -> None:
@@ -74,10 +74,10 @@ def test_decode_reads_the_cache_once_and_writes_one_token() -> None:
 def test_memory_of_gpt2_xl_equals_that_derived_by_hand() -> None:
     step = Workload(("prefill",)).steps()[0]
     ops = operators(GPT2_XL, step)
-    assert memory.weight_bytes(GPT2_XL, ops) == 2 * 1_557_611_200
-    assert memory.kv_cache_bytes(GPT2_XL, step) == 2 * 1024 * 1600 * 48 * 2  # K and V, tokens, hidden, layers, fp16
+    assert passes.weight_bytes(GPT2_XL, ops) == 2 * 1_557_611_200
+    assert passes.kv_cache_bytes(GPT2_XL, step) == 2 * 1024 * 1600 * 48 * 2  # K and V, tokens, hidden, layers, fp16
     # The peak is in the MLP: the residual stream (d), the input (4d) and the output (4d) of the activation.
-    assert memory.activation_bytes(ops) == 1024 * (1600 + 6400 + 6400) * 2
+    assert passes.activation_bytes(ops) == 1024 * (1600 + 6400 + 6400) * 2
 
 
 # `total_size` of the checkpoints' indices on the Hub. The checkpoints of Llama 2 also contain the frequencies of rotary
@@ -101,13 +101,13 @@ def test_the_bytes_of_the_weights_equal_the_total_size_of_the_checkpoint_index(m
 def test_eager_attention_of_a_long_prompt_peaks_at_the_scores() -> None:
     ops = counted(GPT2_XL, "prefill", seq=4096, **{"attention": "eager"})
     # scores and probabilities (25 heads x S x S each), and the residual stream; q is no longer needed
-    assert memory.activation_bytes(ops) == (2 * 25 * 4096 * 4096 + 4096 * 1600) * 2
+    assert passes.activation_bytes(ops) == (2 * 25 * 4096 * 4096 + 4096 * 1600) * 2
 
 
 def test_a_window_limits_the_cache_and_the_keys_a_decode_reads() -> None:
     arch = load("mistralai/Mistral-7B-v0.1")  # window 4096, 8 heads x 128, 32 layers
     step = Workload(("decode",), context=10_000).steps()[0]
-    assert memory.kv_cache_bytes(arch, step) == 2 * 4096 * 1024 * 32 * 2
+    assert passes.kv_cache_bytes(arch, step) == 2 * 4096 * 1024 * 32 * 2
     assert total(operators(arch, step)).cache_bytes == 2 * 4096 * 1024 * 32 * 2
 
 
@@ -166,7 +166,7 @@ def test_counts_of_gpt2_at_full_size_equal_those_of_the_real_class(name: str) ->
     assert entry is not None
     model = oracle.build(entry.config, device="meta")
     arch = load(name)
-    assert memory.parameters(arch, counted(arch, "prefill")) == oracle.parameters(model)
+    assert passes.parameters(arch, counted(arch, "prefill")) == oracle.parameters(model)
     ours = total(counted(arch, "prefill", seq=1024, **EAGER_ALL)).matmul_flops
     assert ours == oracle.matmul_flops(model, 1, 1024)
     decode = total(counted(arch, "decode", context=500, **EAGER_ALL)).matmul_flops

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from roofmodel.counting import blocks, memory, phases
+from roofmodel.counting import blocks, passes, phases
 from roofmodel.counting.backward import backward
 from roofmodel.counting.operator import Cost, Operator
 from roofmodel.counting.workload import Parallel, Workload
@@ -198,8 +198,8 @@ def test_active_parameters_include_only_the_routed_experts() -> None:
     arch = hub.load("Mixtral-8x7B-v0.1")
     ops = blocks.operators(arch, train(arch).step("train"))
     idle = 32 * 6 * 3 * 4096 * 14336  # layers, experts, matrices of d x f
-    assert memory.parameters(arch, ops) - memory.active_parameters(arch, ops) == idle
-    assert round(memory.active_parameters(arch, ops) / 1e9) == 13
+    assert passes.parameters(arch, ops) - passes.active_parameters(arch, ops) == idle
+    assert round(passes.active_parameters(arch, ops) / 1e9) == 13
 
 
 # --- Memory -----------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from roofmodel.counting import vector_flops
-from roofmodel.counting.number_formats import FORMATS
+from roofmodel.counting.tensors import FORMATS
 from roofmodel.explain import conventions
 from roofmodel.report import formula
 

@@ -13,7 +13,7 @@ import sympy
 import yaml
 
 import roofmodel
-from roofmodel.counting import memory, phases
+from roofmodel.counting import passes, phases
 from roofmodel.counting.operator import Cost
 from roofmodel.counting.workload import NO_IMAGE, Workload
 from roofmodel.devices import library
@@ -76,9 +76,9 @@ def test_numbers_substituted_for_symbols_give_the_count(model_type: str) -> None
                 for field in fields(Cost):
                     count = getattr(op.cost, field.name)
                     assert equals(getattr(symbolic_op.cost, field.name), values, count), (phase, op.name, field.name)
-            assert equals(memory.parameters(shape, symbols), values, memory.parameters(arch, numbers))
+            assert equals(passes.parameters(shape, symbols), values, passes.parameters(arch, numbers))
             expected, derived = (
-                phases.phase_memory(counted, each_step, memory.weight_bytes(counted, ops), [ops])
+                phases.phase_memory(counted, each_step, passes.weight_bytes(counted, ops), [ops])
                 for counted, each_step, ops in ((arch, step, numbers), (shape, symbolic_step, symbols))
             )
             for role in ("weights", "kv_cache", "activations", "gradients", "optimizer"):

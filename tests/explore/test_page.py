@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from roofmodel.counting.number_formats import COMPUTE_FORMATS, FORMATS
+from roofmodel.counting.tensors import COMPUTE_FORMATS, FORMATS
 from roofmodel.devices.device import Device
 from roofmodel.estimate.data import to_dict
 from roofmodel.explore import traced_estimate

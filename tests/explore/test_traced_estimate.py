@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from roofmodel.counting.number_formats import COMPUTE_FORMATS, FORMATS
+from roofmodel.counting.tensors import COMPUTE_FORMATS, FORMATS
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Unaligned
 from roofmodel.errors import WorkloadError

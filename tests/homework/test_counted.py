@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from roofmodel import estimate
-from roofmodel.counting import memory, phases, textbook_kernels
+from roofmodel.counting import passes, phases, textbook_kernels
 from roofmodel.counting.operator import Cost, Operator
 from roofmodel.counting.workload import Workload
 from roofmodel.devices.device import Device
@@ -123,7 +123,7 @@ def kv_cache(drawn: Drawn, device: Device) -> Answers:
 
     def cache(batch: int, tokens: int) -> int:
         work, _ = workload(architecture, phase="prefill", batch=batch, seq=tokens, kv=drawn["dtype"])
-        return int(memory.kv_cache_bytes(architecture, work.steps()[0]))
+        return int(passes.kv_cache_bytes(architecture, work.steps()[0]))
 
     weights, length = 2 * parameters(architecture)[0], drawn["S"]
     fits = largest(lambda n: weights + cache(n, length), device.capacity or 0, 10**6)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from roofmodel.counting.number_formats import FORMATS, Widths
+from roofmodel.counting.tensors import FORMATS, Widths
 from roofmodel.measure.operations import attention_core
 
 

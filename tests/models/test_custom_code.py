@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from roofmodel.counting.blocks import operators
-from roofmodel.counting.memory import parameters
+from roofmodel.counting.passes import parameters
 from roofmodel.counting.workload import Workload
 from roofmodel.errors import ModelError
 from roofmodel.models.config import architecture

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from roofmodel.counting.number_formats import FORMATS, number_format
+from roofmodel.counting.tensors import FORMATS, number_format
 from roofmodel.models.quantization import Quantization, quantization
 
 

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import pytest
 
-from roofmodel.counting.number_formats import FORMATS
+from roofmodel.counting.tensors import FORMATS
 from roofmodel.explain.reconcile import TOOLS
 from roofmodel.options import values as option_values
 from roofmodel.roofline import points

@@ -11,7 +11,7 @@ from roofmodel.compare import picture
 from roofmodel.compare.compare import compare
 from roofmodel.compare.diagnosis import reasons
 from roofmodel.compare.text import finding_texts
-from roofmodel.counting.number_formats import FORMATS, Widths
+from roofmodel.counting.tensors import FORMATS, Widths
 from roofmodel.profiles.kernel import Flops, Kernel
 from roofmodel.roofline.formats import format_mismatch, gemm_format
 from tests.compare import traces

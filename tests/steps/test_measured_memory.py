@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 
 from roofmodel.counting import phases
-from roofmodel.counting.memory import Memory
+from roofmodel.counting.passes import Memory
 from roofmodel.counting.workload import Workload
 from roofmodel.models import hub
 

@@ -13,7 +13,7 @@ import pytest
 
 import roofmodel
 from roofmodel import WorkloadError
-from roofmodel.counting.collective import Collective
+from roofmodel.counting.operator import Collective
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Link
 from roofmodel.engines.engine import Engine

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from roofmodel.counting import passes
-from roofmodel.counting.number_formats import FORMATS
+from roofmodel.counting.tensors import FORMATS
 from roofmodel.counting.workload import Workload
 from roofmodel.devices.device import Device
 from roofmodel.engines.engine import Engine

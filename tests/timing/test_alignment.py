@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import roofmodel
 from benchmarks import unaligned
-from roofmodel.counting.number_formats import FORMATS
+from roofmodel.counting.tensors import FORMATS
 from roofmodel.devices.device import Device
 from roofmodel.engines.engine import Engine
 from roofmodel.errors import DeviceError

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roofmodel.counting.collective import Collective
+from roofmodel.counting.operator import Collective
 from roofmodel.devices.calibration import CollectiveTiming
 from roofmodel.devices.device import Device
 from roofmodel.measure.operations import COLLECTIVES, OPERATIONS, PRECISIONS, widths

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roofmodel.counting.number_formats import FORMATS, Widths
 from roofmodel.counting.operator import Builder, Operator
+from roofmodel.counting.tensors import FORMATS, Widths
 from roofmodel.devices.calibration import (
     Calibration,
     ElementwiseTiming,

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from roofmodel.counting import vector_flops
 from roofmodel.counting.block_context import BlockContext, fused_or_eager, norm_flops, norm_parameters
-from roofmodel.counting.notation import Sizes
 from roofmodel.counting.operator import Builder, Operator
+from roofmodel.counting.tensors import Sizes
 from roofmodel.counting.workload import Step, attended, pairs, query_block_pairs
 from roofmodel.models.layers import BlockSelection, Indexer, LatentAttention, Norm
 from roofmodel.numbers.algebra import Number, minimum

@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from roofmodel.counting import vector_flops
-from roofmodel.counting.block_context import BlockContext, fused_or_eager, norm_flops, norm_parameters
-from roofmodel.counting.communication import replicated_input
-from roofmodel.counting.layers.attention import gate
+from roofmodel.counting.block_context import BlockContext, fused_or_eager, norm_flops, norm_parameters, replicated_input
 from roofmodel.counting.layers.indexer import select_tokens
-from roofmodel.counting.notation import Sizes
+from roofmodel.counting.layers.transformer import gate
 from roofmodel.counting.operator import Builder, Operator, fuse
+from roofmodel.counting.tensors import Sizes
 from roofmodel.counting.workload import Step, attended, pairs
 from roofmodel.models.layers import LatentAttention
 

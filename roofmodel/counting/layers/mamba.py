@@ -10,8 +10,14 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from roofmodel.counting import vector_flops
-from roofmodel.counting.block_context import BlockContext, fused_or_eager, norm_flops, norm_parameters
-from roofmodel.counting.communication import all_reduce, replicated_input
+from roofmodel.counting.block_context import (
+    BlockContext,
+    all_reduce,
+    fused_or_eager,
+    norm_flops,
+    norm_parameters,
+    replicated_input,
+)
 from roofmodel.counting.layers.token_convolution import causal_filter
 from roofmodel.counting.operator import Builder, Operator
 from roofmodel.counting.workload import Step

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from roofmodel.counting.notation import Tensor
 from roofmodel.counting.operator import Operator
+from roofmodel.counting.tensors import Tensor
 from roofmodel.models.architecture import ReferenceCode
 from roofmodel.numbers.algebra import largest
 from roofmodel.timing.engine.extra_kernels import TABLES, WIDE, ExtraKernel, Width, composed, is_composed

@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from roofmodel.counting import vector_flops
-from roofmodel.counting.notation import Tensor
 from roofmodel.counting.operator import Operator
+from roofmodel.counting.tensors import Tensor
 from roofmodel.numbers.algebra import Number, maximum, quotient
 
 WIDE = 4  # bytes of an element of fp32

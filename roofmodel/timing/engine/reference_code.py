@@ -9,9 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
 
 from roofmodel.counting.dropout import dropped_branches
-from roofmodel.counting.notation import Tensor
-from roofmodel.counting.number_formats import MASK, Format
 from roofmodel.counting.operator import Operator
+from roofmodel.counting.tensors import MASK, Format, Tensor
 from roofmodel.engines.engine import Engine
 from roofmodel.models.architecture import ReferenceCode
 from roofmodel.numbers.algebra import Number, either, largest, maximum, trace_branches

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roofmodel.counting.notation import Tensor
-from roofmodel.counting.number_formats import FORMATS, Widths
+from roofmodel.counting.tensors import FORMATS, Tensor, Widths
 
 
 @pytest.mark.parametrize(
