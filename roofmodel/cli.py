@@ -15,7 +15,7 @@ from typing import Any
 
 from roofmodel.app import app
 from roofmodel.errors import RoofError, option_spelling
-from roofmodel.options.workload import REMOVED, removed
+from roofmodel.options.workload import REMOVED
 from roofmodel.report.encoding import ASCII_FALLBACK
 from roofmodel.report.printing import flag, print_line
 
@@ -92,8 +92,10 @@ def _former_option(error: Any, context: Any) -> RoofError | None:
     name = str(getattr(error, "option_name", "")).removeprefix("--")
     if name not in REMOVED or not any(each.name == "engine_option" for each in context.command.params):
         return None
+    from roofmodel.engines.former_options import removed_option
+
     value = " ".join(sys.argv[1:]).partition(f"--{name}")[2].lstrip("= ").partition(" ")[0]
-    return removed(name, value or None)
+    return removed_option(name, value or None)
 
 
 def _usage(error: Any) -> int:

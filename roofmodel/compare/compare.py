@@ -21,6 +21,7 @@ from roofmodel.compare.sequence import Occurrence
 from roofmodel.compare.stated_workload import StatedWorkload, stated_images, stated_workload
 from roofmodel.compare.tally import Tally
 from roofmodel.devices.device import Device, Hardware, device_name
+from roofmodel.engines.engine import Engine, packaged
 from roofmodel.errors import Message, Option, ProfileError, RoofError, Text, WorkloadError, joined, warnings_in
 from roofmodel.files.text_files import display_names, rename_files
 from roofmodel.models import hub
@@ -96,21 +97,21 @@ def compare(
     return comparison._replace(findings=findings[: diagnosis.MAX_FINDINGS], notes=notes)
 
 
-KERNELS_OF_ENGINES = {
-    "vllm": re.compile(r"\bvllm\b"),
-    "sglang": re.compile(r"\bsglang\b|\bsgl_kernel\b|\bsgl::"),
-    "trtllm": re.compile(r"\btensorrt_llm::"),
-    "megatron": re.compile(r"\btransformer_engine::"),
-    "torch": re.compile(r"\bat::native::"),
-}
-"""Names of kernels and ranges that only an engine has. Later engines of the list share kernels with the earlier ones:
-vLLM and SGLang call kernels of TensorRT-LLM, and all of them those of PyTorch."""
-
-
 def engine_of(kernels: Sequence[Kernel]) -> str | None:
-    """The engine that the names of kernels and NVTX ranges show; None if they show none."""
+    """The packaged engine that the names of kernels and NVTX ranges show; None if they show none, or several.
+
+    An engine whose kernels another one of them runs does not count.
+    """
     names = {text for kernel in kernels for text in (kernel.name, *kernel.nvtx)}
-    return next((name for name, words in KERNELS_OF_ENGINES.items() if any(map(words.search, names))), None)
+    shown = [engine for engine in packaged() if engine.kernel_names and any(map(_words(engine).search, names))]
+    used = {name for engine in shown for name in engine.runs_kernels_of}
+    first = [engine.id for engine in shown if engine.id not in used]
+    return first[0] if len(first) == 1 else None
+
+
+def _words(engine: Engine) -> re.Pattern[str]:
+    """The names of an engine's kernels as whole words; one such as `sgl::` may continue."""
+    return re.compile("|".join(rf"(?<!\w){re.escape(name)}(?:(?!\w)|(?<!\w))" for name in engine.kernel_names))
 
 
 def _limits_of_run(profile: Profile, phase: str) -> Iterator[ComparisonFinding]:

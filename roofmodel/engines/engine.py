@@ -5,7 +5,9 @@ step. Messages of the reader name file and line.
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections import ChainMap
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
@@ -13,7 +15,7 @@ from typing import Any, NamedTuple, get_args
 from roofmodel.errors import SWEEP, EngineError, Option, choices, shorten
 from roofmodel.files.text_files import YamlValue, read_yaml
 from roofmodel.numbers import units
-from roofmodel.options.values import ComputeFormat, StorageFormat
+from roofmodel.options.values import ComputeFormat, DataParallel, StorageFormat
 
 FUSIONS = {
     "qkv": "projections of one attention layer that read the same input run as one GEMM",
@@ -26,6 +28,25 @@ FUSIONS = {
     "all_reduce_norm": "a norm runs in the kernel of the all-reduce before it",
 }
 """What an engine can fuse. `roofmodel/timing/engine/fusion.py` has the time of each."""
+EXTRA_KERNELS = {
+    "attention_copies": "queries, keys and values are copied, because batched GEMMs need the rows of a head contiguous",
+    "scale_and_mask": "attention scales its scores and adds the mask in kernels of their own",
+    "fp32_softmax": "a softmax of attention that the model computes in fp32 is cast before and after it",
+    "composed": "norms, rotary embedding, gates and activations run a kernel for each operation of their code",
+    "norm_gradients": "the gradients of a norm's gain and bias read its input and gradient again",
+    "joined_gradients": "the gradients of the outputs of one fused GEMM, such as queries, keys and values, are joined",
+    "dropout": "dropout of attention, the masks of dropout before residual adds, and the gradients of both",
+    "residual_dropout": "dropout before a residual add runs in a kernel of its own",
+    "fp32_loss": "the logits are cast for a loss in fp32",
+}
+"""Kernels that an engine runs besides those of the operators. `roofmodel/timing/engine/reference_code.py` has the bytes
+of each."""
+DEFAULT_CASES = {
+    "decoder_inference": "prefill, decode and generation of a decoder, plans of a service, and `roof op`",
+    "multi_gpu_training": "training of a transformer on several GPUs, unless --data-parallel differs from the engine's",
+    "other": "everything else",
+}
+"""What an engine is the default for; each has one packaged engine."""
 KINDS = (
     "gemm", "prefill_attention", "decode_attention", "experts", "encoder_attention", "latent_prefill", "latent_decode",
     "latent_products", "causal_convolution", "causal_convolution_update", "delta_rule_prefill", "delta_rule_decode",
@@ -70,6 +91,45 @@ class Host(NamedTuple):
     overlapped: bool = False
 
 
+class Training(NamedTuple):
+    """What an engine that trains does unless the options say otherwise: how replicas exchange gradients."""
+
+    data_parallel: DataParallel
+
+
+class Benchmark(NamedTuple):
+    """What a benchmark of an engine's kernels runs, in tables of measured operations.
+
+    `gemm_copies`: copies of A and of B that a GEMM uses in turn; `single_weights`: the formats of which B has one copy;
+    `fills_l2`: B has as many copies as fill L2, at most those. Experts: `gates_all_experts`, also those of models
+    without gates; `routes_by_groups`, as a router with groups of experts; `multiplies_reached_tokens`: on each of
+    several GPUs, all experts of the tokens that have one there. Kernels of a delta rule: `filters_keys`: only the keys
+    pass the causal convolution; `stateless_prefill`: a prefill reads and writes no state; `state`: its format.
+    """
+
+    gemm_copies: tuple[int, int] = (1, 5)  # of an unknown benchmark, whose weights come mostly from DRAM
+    single_weights: tuple[str, ...] = ()
+    fills_l2: bool = False
+    gates_all_experts: bool = False
+    routes_by_groups: bool = False
+    multiplies_reached_tokens: bool = False
+    filters_keys: bool = False
+    stateless_prefill: bool = False
+    state: str = "fp32"
+
+
+class BenchmarkRule(NamedTuple):
+    """Fields of a Benchmark for the versions of an engine since one, for the listed ones, or for all."""
+
+    since: tuple[int, ...]
+    versions: tuple[str, ...]
+    fields: dict[str, Any]
+
+    def applies(self, version: str) -> bool:
+        """Whether it applies to a version such as 1.3.0rc20."""
+        return version in self.versions if self.versions else _numbers(version)[: len(self.since)] >= self.since
+
+
 class AllReduce(NamedTuple):
     """An engine's own all-reduce over NVLink: its kernel, and the largest message in bytes that it reduces."""
 
@@ -82,13 +142,24 @@ Kernels = Mapping[tuple[str, str, str], tuple[str, ...]]
 
 
 KEYS = (
-    "like", "name", "version", "launch", "extra_kernels", "kernels", "fuses", "pads_vocabulary", "collectives", "host",
-    "options", "source",
+    "like", "name", "version", "launch", "runtime", "extra_kernels", "kernels", "fuses", "pads_vocabulary",
+    "collectives", "host", "training", "options", "default_for", "kernel_names", "runs_kernels_of", "benchmarks",
+    "source",
 )  # fmt: skip
 REQUIRED = ("name", "version", "kernels", "launch")  # without `like`
-CODES = ("transformers", "megatron")
+RUNTIMES = ("eager", "megatron")
 OPTIONS = ("launch", "autocast")
+FOLDER = Path(__file__).parent
+PACKAGED = tuple(sorted(path.stem for path in FOLDER.glob("*.yaml") if "@" not in path.stem))
+"""The names of the packaged engines, without those of other versions."""
 GENERATIONS = ("Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell", ANY)
+LISTS: Mapping[str, Collection[str]] = {
+    "fuses": FUSIONS,
+    "extra_kernels": EXTRA_KERNELS,
+    "default_for": DEFAULT_CASES,
+    "runs_kernels_of": PACKAGED,
+}
+"""Keys whose values are lists of known names."""
 
 
 def read(path: Path, load: Callable[[str], Mapping[str, Any]]) -> dict[str, Any]:
@@ -117,22 +188,31 @@ def read(path: Path, load: Callable[[str], Mapping[str, Any]]) -> dict[str, Any]
             fields[key] = entry.text()
         elif key == "launch":
             fields[key] = _launch(entry)
-        elif key == "extra_kernels":
-            fields[key] = _one_of(entry, CODES)
+        elif key == "runtime":
+            fields["host_runtime"] = entry.one_of(RUNTIMES)
+        elif key in LISTS:
+            if not entry.is_list:
+                raise entry.error(f"{key} must be a list of {', '.join(LISTS[key])}")
+            fields[key] = frozenset(item.one_of(LISTS[key]) for item in entry.items())
         elif key == "kernels":
             own = entry.mapping(KINDS)
             of_base = {rule: listed for rule, listed in fields.get(key, {}).items() if rule[0] not in own}
             fields[key] = of_base | _kernels(own)
-        elif key == "fuses":
-            fields[key] = frozenset(_one_of(item, FUSIONS) for item in entry.items())
         elif key == "pads_vocabulary":
-            fields[key] = _is_true(entry)
+            fields[key] = entry.flag()
         elif key == "collectives":
             fields |= _collectives(entry)
         elif key == "host":
             fields[key] = _host(entry)
+        elif key == "training":
+            scheme = entry.mapping(Training._fields, required=Training._fields)["data_parallel"]
+            fields[key] = Training(scheme.one_of(get_args(DataParallel)))  # type: ignore[arg-type]
         elif key == "options":
-            fields[key] = tuple(_one_of(item, OPTIONS) for item in entry.items())
+            fields[key] = tuple(item.one_of(OPTIONS) for item in entry.items())
+        elif key == "kernel_names":
+            fields[key] = tuple(item.text() for item in entry.items())
+        elif key == "benchmarks":
+            fields[key] = tuple(map(_benchmark_rule, entry.items()))
         elif key == "source":
             for source in entry.mapping().values():
                 source.text()
@@ -163,13 +243,6 @@ def _base(value: YamlValue, load: Callable[[str], Mapping[str, Any]]) -> Mapping
         raise value.error(error.message) from None
 
 
-def _one_of(value: YamlValue, names: "tuple[str, ...] | dict[str, str]") -> str:
-    text = value.text()
-    if text not in names:
-        raise value.error(f"unknown {value.path.partition('[')[0]} {text!r}{choices(text, names)}")
-    return text
-
-
 def _seconds(value: YamlValue, zero: bool = False) -> float:
     text = value.text()
     try:
@@ -198,14 +271,34 @@ def _launch(value: YamlValue) -> LaunchTime | None:
 def _host(value: YamlValue) -> Host:
     entries = value.mapping(Host._fields)
     times = {name: _seconds(entry, zero=True) for name, entry in entries.items() if name != "overlapped"}
-    return Host(**times, overlapped="overlapped" in entries and _is_true(entries["overlapped"]))
+    return Host(**times, overlapped="overlapped" in entries and entries["overlapped"].flag())
 
 
-def _is_true(value: YamlValue) -> bool:
-    flag = value.value()
-    if not isinstance(flag, bool):
-        raise value.error(f"{value.path} must be true or false")
-    return flag
+def _benchmark_rule(value: YamlValue) -> BenchmarkRule:
+    """An entry of `benchmarks`: the versions that it applies to, and what their benchmarks run."""
+    entries, fields = value.mapping(("since", "versions", *Benchmark._fields)), dict[str, Any]()
+    for key, entry in entries.items():
+        if key in ("since", "versions"):
+            continue
+        if key == "gemm_copies":
+            of_each = entry.mapping(("a", "b"), required=("a", "b"))
+            fields[key] = of_each["a"].integer(), of_each["b"].integer()
+        elif key == "single_weights":
+            fields[key] = tuple(item.one_of(get_args(StorageFormat)) for item in entry.items())
+        elif key == "state":
+            fields[key] = entry.one_of(get_args(ComputeFormat))
+        else:
+            fields[key] = entry.flag()
+    since = _numbers(entries["since"].text()) if "since" in entries else ()
+    if "since" in entries and not since:
+        raise entries["since"].error(f'{entries["since"].path} is no version such as "0.19"')
+    versions = tuple(item.text() for item in entries["versions"].items()) if "versions" in entries else ()
+    return BenchmarkRule(since, versions, fields)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """The numbers of a version: (1, 3, 0, 20) of 1.3.0rc20."""
+    return tuple(map(int, re.findall(r"[0-9]{1,9}", version)))
 
 
 def _collectives(value: YamlValue) -> dict[str, Any]:
@@ -260,10 +353,10 @@ def _check_formats(key: str, entry: YamlValue) -> None:
 class Engine(NamedTuple):
     """An engine. `launch` is None where CUDA graphs launch all kernels of a step together.
 
-    `extra_kernels` names the code whose additional kernels are counted: `transformers` or `megatron`; none for an
-    engine with its own model code. `pads_vocabulary`: it adds rows to the embedding up to a multiple of 64 or more.
-    `autocast` is the format of torch.autocast. `options` are those of `launch` and
-    `autocast` that a user may set, `settings` those that are set.
+    `extra_kernels` are kernels that it runs besides those of the operators. `pads_vocabulary`: it adds rows to the
+    embedding up to a multiple of 64 or more. `autocast` is the format of torch.autocast. `training` is None where it
+    only serves. `options` are those of `launch` and `autocast` that a user may set, `settings` those that are set.
+    `kernel_names` are in the names of its kernels and NVTX ranges, and of the engines that run its kernels.
     """
 
     id: str = ""
@@ -272,15 +365,21 @@ class Engine(NamedTuple):
     file: str = ""
     kernels: Kernels = {}  # noqa: RUF012
     launch: LaunchTime | None = None
-    extra_kernels: str = ""
+    host_runtime: str = "eager"
+    extra_kernels: frozenset[str] = frozenset()
     autocast: str = ""
     fuses: frozenset[str] = frozenset()
     pads_vocabulary: bool = False
     collectives: str = ""
     all_reduce: AllReduce | None = None
     host: Host = Host()
+    training: Training | None = None
     options: tuple[str, ...] = ()
     settings: tuple[tuple[str, str], ...] = ()
+    default_for: frozenset[str] = frozenset()
+    kernel_names: tuple[str, ...] = ()
+    runs_kernels_of: frozenset[str] = frozenset()
+    benchmarks: tuple[BenchmarkRule, ...] = ()
 
     @classmethod
     def load(cls, name: "str | os.PathLike[str] | Engine", settings: tuple[tuple[str, str], ...] = ()) -> "Engine":
@@ -301,7 +400,7 @@ class Engine(NamedTuple):
             return "graph"
         if self.autocast:
             return "autocast"
-        return "megatron" if self.extra_kernels == "megatron" else "eager"
+        return self.host_runtime
 
     @property
     def launch_seconds(self) -> float | None:
@@ -313,6 +412,10 @@ class Engine(NamedTuple):
         """`vLLM 0.24`, `PyTorch 2.9 (launch=graph)`."""
         settings = ", ".join(f"{key}={value}" for key, value in self.settings)
         return " ".join(filter(None, (self.name, self.version, settings and f"({settings})")))
+
+    def benchmark(self, version: str) -> Benchmark:
+        """What the benchmarks of a version of the engine run; the later entries of its file replace earlier ones."""
+        return Benchmark(**ChainMap(*(rule.fields for rule in reversed(self.benchmarks) if rule.applies(version))))
 
     def implementations(self, kind: str, formats: str, generation: str | None) -> tuple[str, ...]:
         """The kernels of a kind on GPUs of a generation, the preferred one first.
@@ -352,9 +455,6 @@ class Engine(NamedTuple):
         return engine
 
 
-FOLDER = Path(__file__).parent
-
-
 def is_chosen(kernel: str, value: str) -> bool:
     """Whether the value of an option that chooses a kernel is a part of this kernel's name."""
     return value.lower() in kernel.lower()
@@ -392,6 +492,22 @@ def folders() -> tuple[Path, ...]:
 def names() -> list[str]:
     """The names of all engines, including the user's."""
     return sorted({path.stem for folder in folders() for path in folder.glob("*.yaml")})
+
+
+def packaged() -> list[Engine]:
+    """The packaged engines, without those of other versions."""
+    return [_packaged(FOLDER / f"{name}.yaml") for name in PACKAGED]
+
+
+def default_for(case: str) -> str:
+    """The name of the packaged engine that is the default for one of DEFAULT_CASES."""
+    return next(engine.id for engine in packaged() if case in engine.default_for)
+
+
+def benchmark_of(framework: str) -> Benchmark:
+    """What the benchmark of a framework and version runs, such as `vllm 0.24.0`; the default for other frameworks."""
+    name, _, version = framework.partition(" ")
+    return Engine.load(name).benchmark(version) if name.lower() in names() else Benchmark()
 
 
 REPLACED = {"current": "vllm", "trtllm-0.9": "trtllm@0.9"}

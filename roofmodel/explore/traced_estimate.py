@@ -39,7 +39,7 @@ from roofmodel.counting.workload import Parallel, Workload
 from roofmodel.devices.calibration import TIMINGS, Calibration, Fit, Fitted
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Level, Link, Pipe, Unaligned
-from roofmodel.engines.engine import ANY, KINDS, Engine
+from roofmodel.engines.engine import ANY, KINDS, Engine, default_for
 from roofmodel.errors import WorkloadError
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.traced import Cases, Trace, Undecided, results
@@ -192,8 +192,8 @@ def _with_optimizer_step(
 def engines(arch: Architecture, phase: Phase) -> tuple[str, ...]:
     """The engines of a phase, the default one on one GPU first."""
     first = default_engine(arch, (phase,), Options())
-    others = ("torch", "megatron") if phase == "train" else ("torch", "vllm")
-    return tuple(dict.fromkeys((first, *others)))
+    case = "multi_gpu_training" if phase == "train" else "decoder_inference"
+    return tuple(dict.fromkeys((first, default_for("other"), default_for(case))))
 
 
 def traced_engine(name: str) -> Engine:

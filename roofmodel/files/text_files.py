@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from roofmodel.errors import Message, RoofError, Text, shorten, suggest
+from roofmodel.errors import Message, RoofError, Text, choices, shorten, suggest
 from roofmodel.numbers import units
 
 
@@ -175,6 +175,20 @@ class YamlValue(NamedTuple):
         if not isinstance(self.node, yaml.ScalarNode) or not self.node.value:
             raise self.error(f"{self.path} must be text")
         return printable(str(self.node.value))
+
+    def flag(self) -> bool:
+        """True or false."""
+        flag = self.value()
+        if not isinstance(flag, bool):
+            raise self.error(f"{self.path} must be true or false")
+        return flag
+
+    def one_of(self, names: Collection[str]) -> str:
+        """A text that is one of these names."""
+        text = self.text()
+        if text not in names:
+            raise self.error(f"unknown {self.path.partition('[')[0]} {text!r}{choices(text, names)}")
+        return text
 
     def integer(self, low: int = 1, high: int = 10**6) -> int:
         """An integer from `low` to `high`."""

@@ -1,6 +1,6 @@
 """Count measured kernels of encoders' attention, latent attention, linear attention and state spaces.
 
-Shapes are columns, as in operations.py. `op`, `phase`, `kernel`, `part` and `engine` are texts.
+Shapes are columns, as in operations.py. `op`, `phase`, `kernel` and `part` are texts, `benchmark` is a Benchmark.
 """
 
 from __future__ import annotations
@@ -63,19 +63,18 @@ def _latent_operators(step: Step, heads: Any) -> Iterator[Operator]:
 def delta_rule_kernel(c: Columns, widths: Widths) -> Operator:
     """A kernel of the gated delta rule (gdn) or of Kimi's delta attention (kda): its causal filter or its scan.
 
-    The state has 32 bits. TensorRT-LLM's rows differ (aiconfigurator, collector/trtllm/collect_gdn.py): the filter has
-    the channels of the keys only, a prefill has no state before and after it, and the state of a decode has 16 bits.
+    `benchmark` states what passes the filter, and the format of the state.
     """
-    trtllm, is_filter = c["engine"] == "trtllm", "conv" in c["kernel"]
-    if trtllm and is_filter:
+    benchmark, is_filter = c["benchmark"], "conv" in c["kernel"]
+    if benchmark.filters_keys and is_filter:
         return _filter(c, widths, c["k_heads"] * c["k_dim"])
     separate = c["kernel"].endswith(SEPARATE_FILTERS)
     mixer = DeltaRule(
         c["k_heads"], c["v_heads"], c["k_dim"], c["v_dim"], c["d_conv"], CHUNK, "silu",
         projections=(("q",), ("k",), ("v",)) if separate else (("qkv",),), decay_per_channel=c["op"] == "kda",
     )  # fmt: skip
-    state_widths = widths if trtllm or is_filter else widths._replace(kv=FORMATS["fp32"])
-    step = _step(c, state_widths, stateless=trtllm, is_filter=is_filter)
+    state_widths = widths if is_filter else widths._replace(kv=FORMATS[benchmark.state])
+    step = _step(c, state_widths, stateless=benchmark.stateless_prefill, is_filter=is_filter)
     return _named("linear.filter" if is_filter else "linear.scan", delta_rule(mixer, _block(step)))
 
 

@@ -17,6 +17,7 @@ from roofmodel.counting.layers.transformer import attention, experts, with_touch
 from roofmodel.counting.operator import Builder, Collective, Operator, fuse
 from roofmodel.counting.tensors import FORMATS, Widths
 from roofmodel.counting.workload import Step
+from roofmodel.engines.engine import Benchmark
 from roofmodel.errors import WorkloadError, choices, shorten
 from roofmodel.measure.layer_kernels import (
     Columns,
@@ -81,13 +82,6 @@ NON_GATED = ((128, 2688, 1856, 6), (512, 4096, 2688, 22), (512, 1024, 2688, 22),
 
 Super computes its experts in a latent space of 1024.
 """
-OLDER_VERSIONS = ("sglang 0.5.9", "sglang 0.5.10", "trtllm 1.0.0", "vllm 0.14.0")
-"""Frameworks whose benchmarks gave all experts a gate and ignored groups of experts."""
-
-REACHED_TOKENS = ("sglang 0.5.9", "sglang 0.5.10")
-"""Frameworks whose benchmarks, with experts on several GPUs, multiply all pairs of the tokens that have an expert on
-the GPU; those of others multiply only the pairs whose expert is on the GPU. Inferred from the measured times."""
-
 KERNELS_OF_ALL_PAIRS = ("moe_torch_flow_triton",)
 """Kernels that multiply all pairs on each GPU: TensorRT-LLM's Triton kernel. Inferred from the measured times."""
 
@@ -98,14 +92,6 @@ others have a row for each token-expert pair, also for those whose expert is on 
 GROUPED = (256, 7168, 2048, 8)
 """experts, hidden, inter and topk of DeepSeek V3, whose router limits each token to 4 of 8 groups of experts."""
 GROUPS = ExpertGroups(groups=8, chosen=4)
-GROUPED_FRAMEWORKS = ("sglang", "vllm")
-"""Frameworks whose benchmarks route DeepSeek V3's tokens by groups (ai-dynamo/aiconfigurator@095f58a5,
-collector/*/collect_moe.py); TensorRT-LLM's does not."""
-
-
-def routes_by_groups(framework: str) -> bool:
-    """Whether the benchmark of this framework and version applies the groups of a model's router."""
-    return framework.partition(" ")[0] in GROUPED_FRAMEWORKS and framework not in OLDER_VERSIONS
 
 
 def without_gates(c: Columns) -> Any:
@@ -126,20 +112,19 @@ def moe(c: Columns, widths: Widths) -> Operator:
     """A fused MoE layer on the busiest GPU: experts / moe_ep experts with inter / moe_tp columns each.
 
     `distribution` is the distribution of tokens over experts (`routing.py`). Experts are gated unless the kernel's name
-    contains `nongated` or the sizes are those of a model without gates; all rows are of one kind. `gates` is `all`
-    where the benchmark gave all experts a gate, `groups` is `all` where it applied the groups of a model's router,
-    `reached` is `all` where it ran all pairs of the tokens that have an expert on the GPU.
+    contains `nongated` or the sizes are those of a model without gates; all rows are of one kind. `benchmark` states
+    how the rows were measured.
     """
-    gpus = c.get("moe_ep", 1)
-    gated = "nongated" not in c.get("kernel", "") and (c.get("gates") == "all" or not np.any(without_gates(c)))
+    gpus, benchmark = c.get("moe_ep", 1), c.get("benchmark", Benchmark())
+    gated = "nongated" not in c.get("kernel", "") and (benchmark.gates_all_experts or not np.any(without_gates(c)))
     experts_per_gpu, pairs = c["experts"] / gpus, c["tokens"] * c["topk"]
     distribution = c.get("distribution", "")
-    groups = GROUPS if c.get("groups") == "all" and np.any(with_groups(c)) else None
+    groups = GROUPS if benchmark.routes_by_groups and np.any(with_groups(c)) else None
     load = busiest_gpu(distribution, c["tokens"], c["topk"], c["experts"], gpus, groups)
     tokens, kernel = c["tokens"], c.get("kernel", "")
-    if c.get("reached") == "all":
+    if benchmark.multiplies_reached_tokens:
         pairs = pairs * (1 - (1 - minimum(load.rows / pairs, 1)) ** c["topk"])
-    if c.get("reached") == "all" or kernel.startswith(KERNELS_OF_ALL_PAIRS):
+    if benchmark.multiplies_reached_tokens or kernel.startswith(KERNELS_OF_ALL_PAIRS):
         load, tokens = load._replace(rows=pairs), pairs / minimum(c["topk"], experts_per_gpu)
     expert = MLP(c["inter"] / c.get("moe_tp", 1), "silu" if gated else "relu2", gated=gated, fused=True)
     step = Step("forward", 1, tokens, 0, "flash", 1, widths)

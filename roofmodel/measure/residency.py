@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 
 from roofmodel.devices.device import Device
+from roofmodel.engines.engine import Benchmark
 from roofmodel.measure.operations import OPERATIONS
 from roofmodel.measure.table import Array, RowGroup
 from roofmodel.numbers.algebra import Number
@@ -20,34 +19,18 @@ def repeated(group: RowGroup) -> int:
     return int(group.l2 != "cold")
 
 
-DEFAULT_COPIES = 1, 5
-"""Copies of A and B in GEMM benchmarks of unknown origin, whose weights come mostly from DRAM."""
-
-
 def copies(group: RowGroup, device: Device) -> tuple[Number, Number]:
-    """How many copies of A and B a GEMM benchmark uses in turn.
-
-    aiconfigurator's collectors (ai-dynamo/aiconfigurator@095f58a5, collector/*/collect_gemm.py) run 6 GEMMs with
-    operands of their own for SGLang. For vLLM, 6 weights share A, but blockwise fp8 and nvfp4 have one weight since
-    0.19. For TensorRT-LLM 5 weights share A; since 1.3 only so many of them that they fill L2.
-    """
-    name, _, version = group.benchmark.partition(" ")
-    work = gemm_work(group.operator, group.compute)
+    """How many copies of A and B a GEMM benchmark uses in turn."""
+    work, benchmark = gemm_work(group.operator, group.compute), group.benchmark if group.op == "gemm" else Benchmark()
     if group.l2 == "warm" or work is None:
         return 1, 1
-    if name == "sglang":
-        return 6, 6
+    of_a, of_b = benchmark.gemm_copies
     stored = group.operator.widths.format(group.operator.lines[0].factors[1])
-    if name == "vllm":
-        return 1, 1 if stored.name in ("fp8_block", "nvfp4") and _is_version_at_least(version, 0, 19) else 6
-    if name == "trtllm" and _is_version_at_least(version, 1, 3):
-        return 1, np.clip(np.ceil(l2_bytes(device) / (work.n * work.k * stored.bits / 8)), 1, 5)
-    return DEFAULT_COPIES
-
-
-def _is_version_at_least(version: str, *wanted: int) -> bool:
-    """Whether a version such as 1.3.0rc20 is at least the wanted one, by its first numbers."""
-    return tuple(map(int, re.findall(r"\d+", version)[: len(wanted)])) >= wanted
+    if stored.name in benchmark.single_weights:
+        return of_a, 1
+    if benchmark.fills_l2:
+        return of_a, np.clip(np.ceil(l2_bytes(device) / (work.n * work.k * stored.bits / 8)), 1, of_b)
+    return of_a, of_b
 
 
 def least_seconds(group: RowGroup, placed: Placement, device: Device) -> Array:

@@ -14,15 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from roofmodel.counting.operator import Operator
+from roofmodel.engines.engine import Benchmark, benchmark_of
 from roofmodel.errors import ProfileError, WorkloadError, choices, shorten
 from roofmodel.files.text_files import decode
 from roofmodel.measure.operations import (
     AT_MOST,
-    OLDER_VERSIONS,
     OPERATIONS,
     PRECISIONS,
-    REACHED_TOKENS,
-    routes_by_groups,
     widths,
     with_groups,
     without_gates,
@@ -167,7 +165,7 @@ class RowGroup(NamedTuple):
     compute: str  # the format of the arithmetic
     kernel: str
     l2: str  # cold, warm, or empty if the table does not state it
-    benchmark: str  # the framework and version of a benchmark that `residency.copies` describes, or empty
+    benchmark: Benchmark
     rows: Array  # row numbers in the table, from 0
     shape: Mapping[str, Array]
     operator: Operator
@@ -177,7 +175,7 @@ def groups(table: Table) -> tuple[list[RowGroup], Array]:
     """The valid rows in groups, and a note for each row: empty if it is valid, else what is wrong."""
     count = len(table["op"])
     notes, row_groups = np.full(count, "", dtype=object), []
-    rows_of: dict[tuple[str, ...], list[int]] = {}
+    rows_of: dict[tuple[Any, ...], list[int]] = {}
     more = {name for operation in OPERATIONS.values() for name in (*operation.text_columns, *operation.required_texts)}
     keys = tuple(
         dict.fromkeys(
@@ -189,30 +187,24 @@ def groups(table: Table) -> tuple[list[RowGroup], Array]:
                 "l2",
                 "benchmark",
                 "framework",
-                "gates",
-                "groups",
-                "reached",
                 "engine",
                 *sorted(more),
             )
         )
     )
+    frameworks = table.get("framework", [""] * count)
+    benchmarks = {cell: benchmark_of(cell) for cell in {*frameworks}}
     # The framework matters only if the host timed the rows, because the launch is then included.
     cells = {
         **table,
         "framework": ["host" if _HOST_TIMED.search(cell) else "" for cell in table.get("framework", ())],
-        "gates": ["all" if cell in OLDER_VERSIONS else "" for cell in table.get("framework", ())],
-        "groups": ["all" if routes_by_groups(cell) else "" for cell in table.get("framework", ())],
-        "reached": ["all" if cell in REACHED_TOKENS else "" for cell in table.get("framework", ())],
         "engine": [
             cell.partition(" ")[0].lower() if op in OPERATIONS and OPERATIONS[op].by_engine else ""
             for op, cell in zip(table["op"], table.get("framework", ()), strict=False)
         ],
         "benchmark": [
-            framework if op == "gemm" and source.startswith(ROTATING_BENCHMARKS) else ""
-            for op, source, framework in zip(
-                table["op"], table.get("source", ()), table.get("framework", ()), strict=False
-            )
+            benchmarks[cell] if op != "gemm" or source.startswith(ROTATING_BENCHMARKS) else Benchmark()
+            for op, source, cell in zip(table["op"], table.get("source", [""] * count), frameworks, strict=False)
         ],
         "dtype": dtypes(table),
     }

@@ -15,7 +15,7 @@ from roofmodel.counting.operator import Operator
 from roofmodel.counting.tensors import Widths
 from roofmodel.counting.workload import Step
 from roofmodel.devices.device import Device
-from roofmodel.engines.engine import Engine
+from roofmodel.engines.engine import Benchmark, Engine, default_for
 from roofmodel.errors import AnswerNote, Option, Text, WorkloadError, choices, shorten
 from roofmodel.measure.operations import AT_MOST, OPERATIONS, PRECISIONS, TableOperation, widths
 from roofmodel.measure.table import MAX_SIZE
@@ -56,7 +56,7 @@ USUAL: Mapping[str, int] = {
     "batch": 1, "seq": 1, "window": 0, "moe_tp": 1, "moe_ep": 1, "tp": 1, "stride": 1, "groups": 1,
 }  # fmt: skip
 """Sizes that need not be given. `kv_heads` is `heads`, and `kv_len` is `seq`."""
-NO_TEXTS = {"kernel": "", "engine": "", "distribution": ""}
+NO_TEXTS = {"kernel": "", "distribution": "", "benchmark": Benchmark()}
 """Columns of tables that tell how their rows were measured."""
 GROWING = {"gemm": "m", "attn_context": "seq", "moe": "tokens", "conv": "batch"}
 """The size of an operation that the number of tokens or images increases, and with it the intensity."""
@@ -174,7 +174,7 @@ def one_operation(
             raise WorkloadError(Option(option), f": unknown format {shorten(form)}{choices(form, PRECISIONS)}")
     precision = PRECISIONS[dtype]
     formats = widths(precision, kv_dtype)
-    used = Engine.load(engine or ("torch" if name == "conv" else "vllm"), engine_option)
+    used = Engine.load(engine or default_for("other" if name == "conv" else "decoder_inference"), engine_option)
     check_kernels(used, [device])
 
     def counted(**changed: int) -> tuple[Operator, Placement]:
@@ -183,7 +183,7 @@ def one_operation(
 
     operator, placed = counted()
     alone = used.fuses & {"quantize"}  # other fusions need a neighbor
-    timing = Timing(device, used._replace(fuses=alone, extra_kernels="", launch=None))
+    timing = Timing(device, used._replace(fuses=alone, extra_kernels=frozenset(), launch=None))
     (run,) = timing.runs([operator], [placed], precision.compute, ReferenceCode())
     growing = GROWING.get(name)
     operation = OneOperation(name, complete, dtype, device, used, operator, placed, run, growing, None, measured)

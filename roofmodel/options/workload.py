@@ -10,7 +10,7 @@ from functools import partial
 from itertools import product
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
-from roofmodel.errors import Message, Option, WorkloadError, shorten
+from roofmodel.errors import Option, WorkloadError, shorten
 from roofmodel.options.values import (
     AttentionMode,
     ComputeFormat,
@@ -398,11 +398,11 @@ def _values_by_key(option: str, value: object) -> dict[str, list[str]]:
                 Option(option), f" is {shorten(each)}; it must be KEY=VALUE, such as ", Option(option, "launch=graph")
             )
         key = str(pair[0]).strip()
-        values.setdefault(key, {})[_seconds_text(pair[1]) if key == "launch" else str(pair[1]).strip()] = None
+        values.setdefault(key, {})[seconds_text(pair[1]) if key == "launch" else str(pair[1]).strip()] = None
     return {key: list(chosen) for key, chosen in values.items()}
 
 
-def _seconds_text(value: object) -> str:
+def seconds_text(value: object) -> str:
     """A number of seconds as text with a unit; text as it is."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return f"{value * 1e6:.12g}us" if is_number else str(value).strip()  # type: ignore[operator]
@@ -410,28 +410,6 @@ def _seconds_text(value: object) -> str:
 
 REMOVED = ("runtime", "launch")
 """Former options."""
-
-
-def removed(name: str, value: object) -> WorkloadError:
-    """The error for a former option, with what to write instead."""
-    torch = Option("engine", "torch")
-    if name == "launch":
-        try:
-            seconds_of(name, value, "8us", highest=1)
-            text = _seconds_text(value)
-        except WorkloadError:
-            text = "8us"
-        new = Message(torch, " ", Option("engine_option", f"launch={text}"))
-    else:
-        new = {
-            "eager": Message(torch),
-            "autocast": Message(torch, " ", Option("engine_option", "autocast=bf16")),
-            "megatron": Message(Option("engine", "megatron")),
-        }.get(str(value)) or Message(
-            Option("engine", "vllm"), " (the default) for the inference of a decoder, otherwise ", torch, " ",
-            Option("engine_option", "launch=graph"),
-        )  # fmt: skip
-    return WorkloadError(Option(name), " was removed; write ", new)
 
 
 def _share(option: str, value: object) -> float:

@@ -7,11 +7,12 @@ from time import monotonic
 from typing import Any, TypeVar
 
 from roofmodel.devices.device import Device
+from roofmodel.engines.former_options import removed_option
 from roofmodel.errors import AnswerNote, Option, Text, WarningNote, WorkloadError, choices, joined, shorten
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.numbers import units
 from roofmodel.options.values import check_one_of, check_whole_number, seconds_of
-from roofmodel.options.workload import DECLARED, MAX_VALUE, REMOVED, PlanKind, removed, valid
+from roofmodel.options.workload import DECLARED, MAX_VALUE, REMOVED, PlanKind, valid
 from roofmodel.plan.candidate import Targets
 from roofmodel.plan.search import Service
 from roofmodel.plan.serving import RequestLengths
@@ -154,7 +155,7 @@ def layout_restrictions(options: Mapping[str, Any], plan: PlanKind = "service") 
     restrictions: dict[str, list[Any]] = {}
     for option, values in options.items():
         if option in REMOVED:
-            raise removed(option, values)
+            raise removed_option(option, values)
         if option not in DECLARED or plan not in DECLARED[option].plans:
             known_options = [name for name, declared in DECLARED.items() if plan in declared.plans]
             raise WorkloadError(f"unknown option {option!r}{choices(option, known_options)}")

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from roofmodel.counting.workload import UNIFORM, Routing
 from roofmodel.devices.device import Device
-from roofmodel.engines.engine import Engine
+from roofmodel.engines.engine import Engine, default_for
 from roofmodel.errors import AnswerNote, Option, Text, WarningNote, WorkloadError, ignored
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers import units
@@ -38,7 +38,7 @@ from roofmodel.plan.options import (
 from roofmodel.plan.partial_load import FullBatches, fewest_engines
 from roofmodel.plan.ranking import Ranked, format_text, front, layout_text, name, ranked, violation_text
 from roofmodel.plan.search import MODES, Found, Piece, Service, Shortage, evaluate
-from roofmodel.plan.step_times import DEFAULT_ENGINE, replica
+from roofmodel.plan.step_times import replica
 from roofmodel.steps.engine_kernels import check_kernels
 from roofmodel.steps.kernel_notes import kernel_notes
 from roofmodel.steps.options import auto_dtype_notes
@@ -112,7 +112,7 @@ def plan(
     check_generates(arch)
     service = service_of(gpus, isl, osl, ttft, tpot, requests, memory_utilization)._replace(
         speculation=speculation_of(arch, draft, draft_tokens, acceptance), modes=choices_of("mode", mode, MODES),
-        engine=engine or DEFAULT_ENGINE, engine_option=valid("engine_option", engine_option or ()),
+        engine=engine or default_for("decoder_inference"), engine_option=valid("engine_option", engine_option or ()),
     )  # fmt: skip
     loaded = Engine.load(service.engine, service.engine_option)
     check_kernels(loaded, devices)

@@ -19,7 +19,7 @@ from roofmodel.plan.layouts import Formats, Layout
 from roofmodel.plan.partial_load import FullBatches
 from roofmodel.plan.serving import Points, RequestLengths, batches, largest_batch, pareto, steady_states
 from roofmodel.plan.speculation import Speculation, generation_times, stored_with_draft
-from roofmodel.plan.step_times import DEFAULT_ENGINE, ServingReplica, replica, stored_weights
+from roofmodel.plan.step_times import ServingReplica, replica, stored_weights
 
 MODES = ("mixed", "disaggregated")
 
@@ -35,7 +35,7 @@ class Service(NamedTuple):
     speculation: Speculation | None = None
     modes: tuple[str, ...] = MODES
     routing: Routing | None = None  # None: a model without experts
-    engine: EngineName = DEFAULT_ENGINE
+    engine: EngineName = ""
     engine_option: tuple[tuple[str, str], ...] = ()
 
 

@@ -20,8 +20,6 @@ from roofmodel.steps.options import workload
 from roofmodel.steps.pipeline import estimates_by_stage
 from roofmodel.sweep.case import slowest_totals
 
-DEFAULT_ENGINE = "vllm"
-
 Array = Any
 """A NumPy array, or a number."""
 
@@ -86,7 +84,7 @@ class ServingReplica(NamedTuple):
 
 def replica(
     arch: Architecture, device: Device, layout: Layout, form: Formats, memory_utilization: float,
-    routing: Routing = UNIFORM, engine: EngineName | Engine = DEFAULT_ENGINE,
+    routing: Routing = UNIFORM, engine: EngineName | Engine | None = None,
     engine_option: tuple[tuple[str, str], ...] = (),
 ) -> ServingReplica:  # fmt: skip
     """A replica of this layout in an engine. Raises WorkloadError where the model or the device does not support it."""

@@ -147,9 +147,8 @@ def plan_training(
     where no layout divides the model and the batch.
     """
     valid("attention", attention)
-    run = _run(arch, devices, gpus, tokens, batch, seq, dtype, attention, memory_utilization)
     settings = valid("engine_option", engine_option or ())
-    run = run._replace(engine=engine or default_engine(arch, ("train",), Options(dp=gpus)), engine_option=settings)
+    run = _run(arch, devices, gpus, tokens, batch, seq, dtype, attention, memory_utilization, engine, settings)
     loaded = Engine.load(run.engine, run.engine_option)
     check_trains(loaded)
     check_kernels(loaded, devices)
@@ -364,7 +363,8 @@ def _candidate(
 
 def _run(
     arch: Architecture, devices: Sequence[Device], gpus: int, tokens: float | str, batch: int | None,
-    seq: int | None, dtype: str | None, attention: str, share: float,
+    seq: int | None, dtype: str | None, attention: str, share: float, engine: EngineName | None,
+    settings: tuple[tuple[str, str], ...],
 ) -> TrainingRun:  # fmt: skip
     if isinstance(arch.body, Network) or isinstance(arch.stack.embedding, Patches):
         raise WorkloadError(f"{arch.name} reads images; plan the training of a language model")
@@ -380,8 +380,9 @@ def _run(
     compute = auto_dtype(arch) if dtype == "auto" else dtype or half_with_pipe(arch, devices, "bf16")
     check_training_format("dtype", compute)
     return TrainingRun(
-        number_of_tokens(tokens), sequences, length, gpus, compute, attention, valid("memory_utilization", share)
-    )
+        number_of_tokens(tokens), sequences, length, gpus, compute, attention, valid("memory_utilization", share),
+        engine or default_engine(arch, ("train",), Options(dp=gpus)), settings,
+    )  # fmt: skip
 
 
 def _zero_notes(option: object, pieces: Sequence[TrainingPiece]) -> Iterator[Text]:

@@ -25,7 +25,7 @@ class TrainingRun(NamedTuple):
     dtype: str
     attention: str
     memory_utilization: float
-    engine: EngineName = "megatron"
+    engine: EngineName
     engine_option: tuple[tuple[str, str], ...] = ()
 
     @property

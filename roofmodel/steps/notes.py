@@ -13,7 +13,7 @@ from roofmodel.counting.quantized_modules import MODULES, TABLES, group_formats,
 from roofmodel.counting.workload import Step, Workload
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Level
-from roofmodel.engines.engine import Engine
+from roofmodel.engines.engine import Engine, default_for
 from roofmodel.errors import AnswerNote, Message, Option, Text, WarningNote, shorten
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.layers import Norm
@@ -294,11 +294,13 @@ def eager_notes(work: Workload, estimates: Sequence[PhaseEstimate]) -> Iterator[
     phase = estimates[-1]
     if work.options.engine or phase.step.phase != "decode" or phase.expected is None:
         return
-    launch = Engine.load("torch").launch_seconds or 0.0
+    eager = Engine.load(default_for("other"))
+    launch = eager.launch_seconds or 0.0
     if phase.launch.value == 0 and phase.kernels * launch > plain(phase.expected.value):
         yield AnswerNote(
-            f"in eager PyTorch a decode takes about {units.seconds(phase.kernels * launch)} and is launch-bound: the "
-            f"host launches {phase.kernels} operators at {units.seconds(launch)} each; see ", Option("engine", "torch"),
+            f"in eager {eager.name} a decode takes about {units.seconds(phase.kernels * launch)} and is launch-bound: "
+            f"the host launches {phase.kernels} operators at {units.seconds(launch)} each; see ",
+            Option("engine", eager.id),
         )  # fmt: skip
 
 
@@ -318,5 +320,5 @@ def launch_notes(estimates: Sequence[PhaseEstimate]) -> Iterator[Text]:
             f"{name} {'are' if name == 'decodes' else 'is'} launch-bound: {count} operator launches at "
             f"{units.seconds(phase.launch.value)} each take longer than the kernels; see ",
             Option("engine_option", "launch=graph"),
-            *([Message(" or ", Option("engine", "vllm"))] if phase.step.cached else []),
+            *([Message(" or ", Option("engine", default_for("decoder_inference")))] if phase.step.cached else []),
         )

@@ -7,13 +7,13 @@ from roofmodel.counting.quantized_modules import group_formats, unconverted
 from roofmodel.counting.tensors import FORMATS, number_format
 from roofmodel.counting.workload import NO_IMAGE, Parallel, Workload
 from roofmodel.devices.device import Device
-from roofmodel.engines.engine import Engine
+from roofmodel.engines.engine import Engine, default_for
 from roofmodel.errors import Message, Option, Text, WorkloadError, choices, ignored, shorten
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.layers import Attention, LatentAttention, Part, Patches
 from roofmodel.numbers.algebra import Number, maximum, minimum
 from roofmodel.options.values import Phase
-from roofmodel.options.workload import DEFAULTS, REMOVED, Options, removed, valid
+from roofmodel.options.workload import DEFAULTS, REMOVED, Options, valid
 from roofmodel.steps.parallelism import data_parallel, has_experts, parallel
 from roofmodel.steps.routing import check_routing, read_routing
 
@@ -35,7 +35,9 @@ def workload(arch: Architecture, device: Device | None = None, **keywords: Any) 
     """
     for name in REMOVED:
         if name in keywords:
-            raise removed(name, keywords[name])
+            from roofmodel.engines.former_options import removed_option
+
+            raise removed_option(name, keywords[name])
     if unknown := [name for name in keywords if name not in Options._fields]:
         raise WorkloadError(f"unknown option {unknown[0]!r}{choices(unknown[0], Options._fields)}")
     options = Options(**keywords)
@@ -136,16 +138,20 @@ def engine_figures(engine: Engine) -> dict[str, Any]:
 
 
 def default_engine(arch: Architecture, phases: tuple[Phase, ...], options: Options) -> str:
-    """The engine where none is given: vLLM for the inference of decoders, Megatron-LM for training on several GPUs,
-    otherwise PyTorch.
+    """The engine where none is given: one for the inference of decoders, one for training on several GPUs, and one for
+    everything else, with convolutional networks.
 
-    PyTorch's wrappers of replicas run in PyTorch, and Megatron-LM has no convolutional networks.
+    A training engine is not the default where replicas exchange gradients otherwise than it does.
     """
-    if phases == ("train",):
-        is_sharded = options.tp * options.dp * options.pp > 1 and options.data_parallel in (None, "sequential")
-        return "megatron" if is_sharded and not isinstance(arch.body, Network) else "torch"
-    serves = arch.generates and not arch.encoder and not isinstance(arch.body, Network) and "forward" not in phases
-    return "vllm" if serves else "torch"
+    if isinstance(arch.body, Network):
+        return default_for("other")
+    if phases == ("train",) and options.tp * options.dp * options.pp > 1:
+        engine = Engine.load(default_for("multi_gpu_training"))
+        if engine.training and options.data_parallel in (None, engine.training.data_parallel):
+            return engine.id
+    elif phases != ("train",) and arch.generates and not arch.encoder and "forward" not in phases:
+        return default_for("decoder_inference")
+    return default_for("other")
 
 
 def _engine(arch: Architecture, phases: tuple[Phase, ...], options: Options) -> Engine:
@@ -159,10 +165,10 @@ def _engine(arch: Architecture, phases: tuple[Phase, ...], options: Options) -> 
 
 def check_trains(engine: Engine) -> None:
     """Raises WorkloadError for an engine that only serves."""
-    if not engine.extra_kernels:
+    if engine.training is None:
         raise WorkloadError(
-            Option("engine", engine.id), f": {engine.name} does not train; try ", Option("engine", "torch"), " or ",
-            Option("engine", "megatron"),
+            Option("engine", engine.id), f": {engine.name} does not train; try ",
+            Option("engine", default_for("other")), " or ", Option("engine", default_for("multi_gpu_training")),
         )  # fmt: skip
 
 

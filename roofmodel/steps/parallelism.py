@@ -105,7 +105,7 @@ def _sequence_obstacle(arch: Architecture) -> str | None:
 def data_parallel(
     is_training: bool, choice: DataParallel | None, engine: Engine, layout: Parallel
 ) -> DataParallel | None:
-    """How replicas train: as asked, else DistributedDataParallel, or as Megatron-LM; None for one replica alone.
+    """How replicas train: as asked, else as the engine does; None for one replica alone.
 
     Raises WorkloadError for DataParallel with models or optimizer state that are sharded: it runs all replicas in one
     process.
@@ -122,7 +122,7 @@ def data_parallel(
             Option("data_parallel", choice), " updates all weights on the first GPU; try ", Option("zero", 0), " or ",
             Option("data_parallel", "ddp"),
         )  # fmt: skip
-    return choice or ("sequential" if engine.extra_kernels == "megatron" else "ddp")
+    return choice or (engine.training and engine.training.data_parallel)
 
 
 def interleaves(is_training: bool, layout: Parallel) -> bool:

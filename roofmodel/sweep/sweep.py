@@ -17,10 +17,11 @@ from roofmodel.counting import phases
 from roofmodel.counting.workload import Parallel, Routing, Workload
 from roofmodel.devices.device import Device
 from roofmodel.engines.engine import Engine
+from roofmodel.engines.former_options import removed_option
 from roofmodel.errors import AnswerNote, Message, Option, Text, WarningNote, WorkloadError, choices, joined, shorten
 from roofmodel.models.architecture import Architecture
 from roofmodel.options.values import RoutingMode
-from roofmodel.options.workload import DECLARED, REMOVED, Options, key_of, removed, settings_axis, valid
+from roofmodel.options.workload import DECLARED, REMOVED, Options, key_of, settings_axis, valid
 from roofmodel.steps.engine_kernels import check_kernels
 from roofmodel.steps.kernel_notes import kernel_notes
 from roofmodel.steps.notes import (  # fmt: skip
@@ -169,7 +170,7 @@ def _check_cases(systems: int, values: Mapping[str, int]) -> None:
 def _axis(name: str, axis_values: object) -> list[Any]:
     """The values of an option. Raises WorkloadError for invalid ones."""
     if name in REMOVED:
-        raise removed(name, axis_values)
+        raise removed_option(name, axis_values)
     if name not in DECLARED:
         raise WorkloadError(f"unknown option {name!r}{choices(name, DECLARED)}")
     option = DECLARED[name]

@@ -24,6 +24,9 @@ def kernel(name: str, nvtx: tuple[str, ...] = ()) -> Any:
         (["void tensorrt_llm::kernels::mmha::masked_multihead_attention_kernel<>()"], "trtllm"),
         (["void transformer_engine::normalization::ln_fwd_tuned_kernel<>()", "at::native::x"], "megatron"),
         (["ampere_fp16_s16816gemm_fp16_128x64_ldg8"], None),
+        (["void at::native::(anonymous namespace)::CatArrayBatchedCopy<float>()"], "torch"),
+        (["my_vllm_kernel", "at::nativefoo"], None),  # parts of other words
+        (["void vllm::rms_norm_kernel()", "sgl_kernel::rms_norm"], None),  # neither runs the other's kernels
     ],
 )
 def test_the_names_of_kernels_show_the_engine(names: list[str], engine: str | None) -> None:

@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 import roofmodel
+from roofmodel.compare import cli as compare_cli
 from roofmodel.devices import library
 from roofmodel.devices.calibration import Calibration
 from roofmodel.devices.device import Device
-from roofmodel.engines.engine import CHOICES, KINDS, Engine, names
+from roofmodel.engines.engine import (
+    CHOICES,
+    DEFAULT_CASES,
+    EXTRA_KERNELS,
+    FOLDER,
+    KINDS,
+    Benchmark,
+    Engine,
+    Training,
+    benchmark_of,
+    default_for,
+    names,
+    packaged,
+)
 from roofmodel.errors import EngineError, WorkloadError
+from roofmodel.models.hub import load
+from roofmodel.options.signature import helps
+from roofmodel.options.workload import DECLARED
+from roofmodel.steps.estimate import estimate
+from roofmodel.steps.options import workload
 
 
 def test_kinds_of_kernels_are_those_of_a_devices_calibration() -> None:
@@ -347,6 +368,17 @@ def test_engines_in_the_users_folder_have_names(tmp_path: Path, monkeypatch: pyt
         ("like: vllm\ncollectives: {all_reduce: {own: x}}\n", "2: collectives.all_reduce lacks the key 'up_to'"),
         ("like: vllm\nhost: {overlapped: 3}\n", "2: host.overlapped must be true or false"),
         ("like: vllm\noptions: [batch]\n", "2: unknown options 'batch'; known: launch, autocast"),
+        ("like: torch\nextra_kernels: transformers\n", "2: extra_kernels must be a list of attention_copies, "),
+        ("like: torch\nextra_kernels: [drop]\n", "2: unknown extra_kernels 'drop'; did you mean 'dropout'"),
+        ("like: vllm\ndefault_for: [decoders]\n", "2: unknown default_for 'decoders'; known: decoder_inference, "),
+        ("like: vllm\nruns_kernels_of: [torh]\n", "2: unknown runs_kernels_of 'torh'; did you mean 'torch'"),
+        ("like: vllm\nkernel_names: mine\n", "2: kernel_names must be a list"),
+        ("like: torch\nruntime: graph\n", "2: unknown runtime 'graph'; known: eager, megatron"),
+        ("like: torch\ntraining: {}\n", "2: training lacks the key 'data_parallel'"),
+        ("like: torch\ntraining: {data_parallel: dp}\n", "2: unknown training.data_parallel 'dp'; "),
+        ("like: vllm\nbenchmarks:\n  - {copies: 2}\n", "3: unknown key 'copies'; did you mean 'gemm_copies'"),
+        ("like: vllm\nbenchmarks:\n  - {since: old}\n", '3: benchmarks[0].since is no version such as "0.19"'),
+        ("like: vllm\nbenchmarks:\n  - {gemm_copies: {a: 0, b: 1}}\n", "3: benchmarks[0].gemm_copies.a is '0'; it"),
         ("[]", "1: the file must be a mapping"),
     ],
 )
@@ -356,3 +388,161 @@ def test_an_invalid_file_is_an_error_with_its_line(tmp_path: Path, text: str, me
     with pytest.raises(EngineError) as caught:
         Engine.load(file)
     assert f"mine.yaml:{message}" in str(caught.value)
+
+
+# --- What differs between engines is in their files ---
+
+
+@pytest.mark.parametrize("case", DEFAULT_CASES)
+def test_each_case_has_one_packaged_engine_as_default(case: str) -> None:
+    assert [engine.id for engine in packaged() if case in engine.default_for] == [default_for(case)]
+
+
+def test_the_help_names_each_packaged_engine_and_the_defaults() -> None:
+    """`options` is below `engines`, so that its help cannot read the files; this test compares it with them."""
+    serving, training, other = map(default_for, ("decoder_inference", "multi_gpu_training", "other"))
+    stated = DECLARED["engine"].help
+    listed = re.search(r"Software that runs the model, for expected times: (.*), NAME@VERSION", stated)
+    assert listed
+    assert {part.split()[0] for part in listed[1].split(", ")} == {engine.id for engine in packaged()}
+    compared = next(each for each in typer.main.get_command(compare_cli.app).params if each.name == "engine")
+    assert f": {listed[1]}, NAME@VERSION" in str(getattr(compared, "help", ""))
+    assert stated.endswith(
+        f"Default: {serving} for inference of decoders, {training} for training on several GPUs, else {other}."
+    )
+    assert f"default: {serving} for a service; for training {training} on several GPUs, else {other})" in helps(
+        roofmodel.plan
+    )["engine"].replace("\n", " ")
+    assert f"(default: {training} on several GPUs, else {other})" in helps(roofmodel.plan_training)["engine"]
+    for option in ("launch", "autocast"):
+        having = sorted((engine.id for engine in packaged() if option in engine.options), reverse=True)
+        assert re.search(rf"For {' and '.join(having)}: {option}=", DECLARED["engine_option"].help)
+    schemes = {engine.id: engine.training.data_parallel for engine in packaged() if engine.training}
+    assert schemes.pop(other) == "ddp"
+    for name, scheme in schemes.items():
+        assert f"Default: ddp; {scheme} with --engine {name}." in DECLARED["data_parallel"].help
+
+
+def names_an_engine(node: ast.AST, known: set[str]) -> bool:
+    return isinstance(node, ast.Constant) and re.split("[ @]", str(node.value))[0] in known
+
+
+def engines_asked_for(code: str, known: set[str]) -> list[int]:
+    """The lines of a module with the name of an engine; of `torch`, which is also a profiler and a library, those that
+    compare it with anything but a profile's tool, and those that give it to the option `engine`."""
+    lines = []
+    for node in ast.walk(ast.parse(code)):
+        if names_an_engine(node, known - {"torch"}):
+            lines.append(node.lineno)
+        elif isinstance(node, ast.Compare):
+            sides = (node.left, *node.comparators)
+            is_tool = any(isinstance(side, ast.Attribute) and side.attr == "tool" for side in sides)
+            inside = [each for side in sides for each in ast.walk(side)]
+            lines += [node.lineno] * (not is_tool and any(names_an_engine(each, {"torch"}) for each in inside))
+        elif isinstance(node, ast.Call):
+            values = [getattr(each, "value", "") for each in node.args]
+            loads = isinstance(node.func, ast.Attribute) and ast.unparse(node.func) == "Engine.load"
+            lines += [node.lineno] * ((loads or "engine" in values) and "torch" in values)
+    return lines
+
+
+def test_no_code_asks_which_engine_it_is() -> None:
+    package = Path(roofmodel.__file__).parent
+    known = {name.partition("@")[0] for name in names()}
+    found = {
+        str(path.relative_to(package)): lines
+        for path in package.rglob("*.py")
+        if path.parent.name != "engines" and (lines := engines_asked_for(path.read_text(encoding="utf-8"), known))
+    }
+    assert not found
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        'engine.id == "vllm"',
+        'name in ("sglang", "x")',
+        '{"trtllm": 1}[name]',
+        'framework == "sglang 0.5.9"',
+        'engine.id != "torch"',
+        'Option("engine", "torch")',
+        'Engine.load("torch")',
+    ],
+)
+def test_code_that_asks_which_engine_it_is_is_found(code: str) -> None:
+    assert engines_asked_for(code, {"vllm", "sglang", "trtllm", "torch"}) == [1]
+    assert engines_asked_for('profile.tool == "torch"', {"torch"}) == []
+
+
+def test_code_reads_each_field_of_an_engine() -> None:
+    package = Path(roofmodel.__file__).parent
+    code = "".join(path.read_text(encoding="utf-8") for path in package.rglob("*.py") if path.name != "reader.py")
+    fields = {*Engine._fields, *Benchmark._fields, *Training._fields}
+    assert not {field for field in fields if not re.search(rf"\.{field}\b", code)}
+
+
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "torch": ("bert-base-uncased", {"phase": "train", "dp": 2, "batch": 4, "seq": 128, "attention": "eager"}),
+    "megatron": ("bert-base-uncased", {"phase": "train", "dp": 2, "batch": 4, "seq": 128, "attention": "eager"}),
+}
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_copy_of_a_packaged_engine_under_another_name_gives_the_same_results(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def results(engine: str) -> tuple[Any, ...]:
+        model, options = CASES.get(name, ("qwen3-30b-a3b", {"phase": "decode", "batch": 4, "tp": 2}))
+        report = roofmodel.estimate(model, "h100", engine=engine, **options).to_dict()
+        operation = roofmodel.op("gemm", "h100", m=512, n=512, k=512, engine=engine).to_dict()
+        named = [report["workload"].pop("engine"), operation.pop("engine")]
+        assert named == [engine, engine]
+        del report["workload"]["engine_file"]
+        return report, operation, benchmark_of(f"{engine} 0.5.9"), benchmark_of(f"{engine} 1.3")
+
+    folder = tmp_path / "roofmodel" / "engines"
+    folder.mkdir(parents=True)
+    (folder / "mine.yaml").write_text((FOLDER / f"{name}.yaml").read_text())
+    original = results(name)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert results("mine") == original
+
+
+@pytest.mark.parametrize("kernel", EXTRA_KERNELS)
+def test_an_engine_runs_the_extra_kernels_of_its_file(kernel: str, tmp_path: Path) -> None:
+    """Each has bytes in a training step with eager attention of one of these models: BERT has dropout, GPT-2 a GEMM of
+    queries, keys and values, Llama a softmax in fp32."""
+
+    def extra_bytes(engine: Any) -> float:
+        options: dict[str, Any] = {"phase": "train", "batch": 2, "seq": 128, "attention": "eager", "engine": engine}
+        models = map(load, ("bert-base-uncased", "gpt2", "llama-3.2-1b"))
+        phases = (estimate(model, Device.load("a100"), **options).phases[0] for model in models)
+        return sum(extra.bytes for phase in phases for placed in phase.placed for extra in placed.extra_kernels)
+
+    file = tmp_path / "mine.yaml"
+    file.write_text(f"like: torch\nextra_kernels: [{', '.join({*EXTRA_KERNELS} - {kernel})}]\n")
+    assert extra_bytes(file) < extra_bytes("torch")
+
+
+def test_replicas_exchange_gradients_as_the_engine_of_a_user_does(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    for scheme in ("ddp", "sequential"):
+        file.write_text(f"like: megatron\ntraining: {{data_parallel: {scheme}}}\n")
+        work, _ = workload(load("gpt2"), phase="train", dp=2, batch=2, engine=file)
+        assert work.data_parallel == scheme
+
+
+def test_a_version_has_the_later_entries_of_its_engines_benchmarks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "roofmodel" / "engines"
+    folder.mkdir(parents=True)
+    (folder / "mine.yaml").write_text(
+        "like: vllm\nbenchmarks:\n  - {gemm_copies: {a: 2, b: 3}}\n  - {since: '1.10', fills_l2: true}\n"
+        "  - {versions: ['1.9'], state: bf16}\n"
+    )
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert benchmark_of("mine 1.9") == Benchmark((2, 3), state="bf16")
+    assert benchmark_of("mine 1.10.0rc3") == benchmark_of("MINE 2") == Benchmark((2, 3), fills_l2=True)
+    assert benchmark_of("mine") == Benchmark((2, 3))
+    assert benchmark_of("theirs 2") == Benchmark()

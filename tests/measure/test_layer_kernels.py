@@ -10,6 +10,7 @@ import pytest
 
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.device import Device
+from roofmodel.engines.engine import benchmark_of
 from roofmodel.errors import ProfileError
 from roofmodel.measure.operations import OPERATIONS, PRECISIONS, widths
 from roofmodel.measure.residency import least_seconds
@@ -22,7 +23,7 @@ H100 = Device.load("h100")
 
 
 def counted(op: str, kv: str | None = None, **columns: Any) -> Operator:
-    texts = {"op": op, "engine": "sglang", "phase": "context", "kernel": "", "part": ""}
+    texts = {"op": op, "benchmark": benchmark_of("sglang"), "phase": "context", "kernel": "", "part": ""}
     return OPERATIONS[op].operator(texts | columns, widths(PRECISIONS["bfloat16"], kv))
 
 
@@ -76,14 +77,14 @@ def test_a_decode_of_the_delta_rule_reads_and_writes_a_state_of_32_bits() -> Non
     vectors = 4 * (2 * 2 * 128 + 2 * 6 * 128 + 2 * 6) * 2  # queries, keys, values, outputs, decays and write strengths
     parameters = 2 * 6 * 2
     assert cost.bytes == 2 * state + vectors + parameters
-    trtllm = counted("gdn", **DELTA, phase="generation", kernel=kernel, engine="trtllm").cost
+    trtllm = counted("gdn", **DELTA, phase="generation", kernel=kernel, benchmark=benchmark_of("trtllm")).cost
     assert trtllm.bytes == state + vectors + parameters
 
 
 def test_a_prefill_of_the_delta_rule_writes_its_state_except_for_tensorrt_llm() -> None:
     columns = DELTA | {"seq": 100}
     cost = counted("gdn", **columns, kernel="chunk_gated_delta_rule").cost
-    stateless = counted("gdn", **columns, kernel="chunk_gated_delta_rule", engine="trtllm").cost
+    stateless = counted("gdn", **columns, kernel="chunk_gated_delta_rule", benchmark=benchmark_of("trtllm")).cost
     assert cost.bytes - stateless.bytes == 4 * 6 * 128 * 128 * 4
     assert cost.matmul_flops == stateless.matmul_flops
 
@@ -94,7 +95,7 @@ def test_causal_filters_read_and_write_each_channel() -> None:
     cost = counted("gdn", **columns, kernel="causal_conv1d_fn").cost
     cached = 4 * channels * 4 * 2  # the last 4 tokens
     assert cost.bytes == 4 * 100 * channels * 2 * 2 + channels * 4 * 2 + cached
-    trtllm = counted("gdn", **columns, kernel="causal_conv1d_fn", engine="trtllm").cost
+    trtllm = counted("gdn", **columns, kernel="causal_conv1d_fn", benchmark=benchmark_of("trtllm")).cost
     assert trtllm.bytes == cost.bytes * (2 * 128) / channels
     update = counted("gdn", **columns, kernel="causal_conv1d_update", phase="generation").cost
     assert update.bytes == 4 * channels * (2 + 2) + channels * 4 * 2 + 2 * cached

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from roofmodel.devices.calibration import ExpertsTiming
 from roofmodel.devices.device import Device
+from roofmodel.engines.engine import benchmark_of
 from roofmodel.measure.operations import OPERATIONS, PRECISIONS, widths
 from roofmodel.timing import experts
 from roofmodel.timing.experts import GroupedGemmWork, MoeWork
@@ -124,7 +125,7 @@ def test_all_kernels_but_those_of_cutlass_move_a_row_for_each_pair_of_all_gpus(k
 def test_older_benchmarks_of_sglang_run_all_pairs_of_the_tokens_that_have_an_expert_on_the_gpu() -> None:
     """Of 100 tokens with 2 of 8 experts, a GPU with 4 has 100 pairs; 1 - (1 - 1/2)^2 of the tokens have one there."""
     row = {"tokens": 100, "hidden": 64, "inter": 32, "topk": 2, "experts": 8, "moe_ep": 2, "distribution": "balanced"}
-    found = moe_work(OPERATIONS["moe"].operator(row | {"reached": "all"}, BF16), "bf16")
+    found = moe_work(OPERATIONS["moe"].operator(row | {"benchmark": benchmark_of("sglang 0.5.10")}, BF16), "bf16")
     assert found.gemms[0].rows == pytest.approx(75 * 2)
     assert moe_work(OPERATIONS["moe"].operator(row, BF16), "bf16").gemms[0].rows == 100
 

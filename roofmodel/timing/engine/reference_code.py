@@ -1,4 +1,4 @@
-"""The extra kernels of the code of transformers in PyTorch's eager mode, and of Megatron-LM, which fuses some of them.
+"""The kernels that an engine runs besides those of the operators: `extra_kernels` of its file.
 
 Under `torch.autocast` there are also its casts (`casting.py`).
 """
@@ -12,7 +12,7 @@ from roofmodel.counting.dropout import dropped_branches
 from roofmodel.counting.operator import Operator
 from roofmodel.counting.tensors import MASK, Format, Tensor
 from roofmodel.engines.engine import Engine
-from roofmodel.models.architecture import ReferenceCode
+from roofmodel.models.architecture import Dropout, ReferenceCode
 from roofmodel.numbers.algebra import Number, either, largest, maximum, trace_branches
 from roofmodel.timing.engine.extra_kernels import WIDE, ExtraKernel, composed, is_composed
 
@@ -20,58 +20,60 @@ from roofmodel.timing.engine.extra_kernels import WIDE, ExtraKernel, composed, i
 def extra_kernels(
     operators: Sequence[Operator], code: ReferenceCode, engine: Engine
 ) -> Iterator[tuple[ExtraKernel, ...]]:
-    """The extra kernels of PyTorch's eager mode, operator by operator, in order.
+    """The extra kernels of an engine, operator by operator, in order. In PyTorch's eager mode:
 
-    - Attention scales the scores and adds the mask in separate kernels (transformers' `eager_attention_forward`); the
-      gradient of scaling is another. Most models compute the softmax in fp32 and cast its output.
-    - Batched GEMMs of attention need the rows of a head contiguous: queries, keys, values, their outputs and gradients
-      are copied (`torch.matmul`). Keys and values of grouped-query attention are repeated for each query head
-      (`repeat_kv`).
-    - The backward pass of a norm reads its input and gradient again for gain and bias (`native_layer_norm_backward`).
-    - Other norms, rotary embedding, gates and some activations are several kernels (`extra_kernels.composed`).
-    - Dropout reads, writes and stores a mask, forward and backward (`native_dropout`). Dropout after the embedding,
-      after the final norm and inside MLPs is not counted.
-    - Gradients of the outputs of one fused GEMM, such as queries, keys and values, are concatenated.
-    - The loss is computed in fp32, and its gradient is first filled with zeros.
-
-    Fused as in Megatron-LM (Narayanan et al., arXiv 2104.04473, section 4.2): one kernel scales, masks and normalizes
-    the scores; the layout of tensors avoids copies for batched GEMMs; the kernel of a residual add applies dropout
-    and writes the mask.
+    - `scale_and_mask`: attention scales the scores and adds the mask in separate kernels (transformers'
+      `eager_attention_forward`); the gradient of scaling is another. `fp32_softmax`: most models compute the softmax in
+      fp32 and cast its output.
+    - `attention_copies`: batched GEMMs of attention need the rows of a head contiguous: queries, keys, values, their
+      outputs and gradients are copied (`torch.matmul`). Keys and values of grouped-query attention are repeated for
+      each query head (`repeat_kv`).
+    - `norm_gradients`: the backward pass of a norm reads its input and gradient again for gain and bias
+      (`native_layer_norm_backward`).
+    - `composed`: other norms, rotary embedding, gates and some activations are several kernels
+      (`extra_kernels.composed`).
+    - `dropout` reads, writes and stores a mask, forward and backward (`native_dropout`). Dropout after the embedding,
+      after the final norm and inside MLPs is not counted. Without `residual_dropout`, the kernel of a residual add
+      applies dropout and writes the mask.
+    - `joined_gradients`: gradients of the outputs of one fused GEMM (queries, keys and values) are concatenated.
+    - `fp32_loss`: the loss is computed in fp32, and its gradient is first filled with zeros.
     """
-    fused, eager = engine.extra_kernels == "megatron", engine.extra_kernels == "transformers" and not engine.autocast
+    runs = engine.extra_kernels
     cast: Iterable[tuple[ExtraKernel, ...]] = repeat(())
     if engine.autocast:
         from roofmodel.timing.engine.casting import cast_kernels
 
         cast = cast_kernels(operators, code)
-    dropout = code.dropout
+    dropout = code.dropout if "dropout" in runs else Dropout()
     added = {tensor.name for operator in operators for tensor in dropped_branches(operator, dropout)}
     several_of = (operator.writes for operator in operators if operator.kind == "gemm" and len(operator.writes) > 1)
     split = {f"grad.{''.join(tensor.name for tensor in writes)}" for writes in several_of}
     copied: set[tuple[object, ...]] = set()
     for operator, casting in zip(operators, cast, strict=False):
-        kernels = [] if fused else list(_copies(operator, copied))
+        kernels = list(_copies(operator, copied)) if "attention_copies" in runs else []
         gradient, first = operator.name.endswith(".grad"), operator.writes[0]
-        several = not fused and is_composed(operator)
+        several = "composed" in runs and is_composed(operator)
         if operator.kind == "softmax" and operator.group.endswith("attention"):
-            apart = () if fused else ("scale",) if gradient else ("scale", "mask")
+            apart = () if "scale_and_mask" not in runs else ("scale",) if gradient else ("scale", "mask")
             kernels += [ExtraKernel(name, 2 * operator.bytes_of(first)) for name in apart]
             wide = _is_wide(operator.widths.dtype)
-            if code.fp32_softmax and eager and wide is not True:
+            if "fp32_softmax" in runs and code.fp32_softmax and not engine.autocast and wide is not True:
                 kernels.append(_softmax_in_fp32(operator, gradient, either(wide, 0, 1)))
             kernels += [_dropout(operator, first)] * dropout.probabilities
         elif operator.kind == "softmax" and operator.name.startswith("head.loss"):
-            kernels.append(_in_fp32(operator, first, gradient))
-        elif several and eager:  # under autocast `cast_kernels` counts them
-            kernels.append(_composed(operator, operator.widths.dtype))
-        elif operator.kind == "norm" and gradient and not several:
+            kernels += [_in_fp32(operator, first, gradient)] * ("fp32_loss" in runs)
+        elif several:
+            if not engine.autocast:  # under autocast `cast_kernels` counts them
+                kernels.append(_composed(operator, operator.widths.dtype))
+        elif operator.kind == "norm" and gradient and "norm_gradients" in runs:
             kernels.append(
                 ExtraKernel("gradients of gain and bias", 2 * largest(map(operator.bytes_of, operator.writes)))
             )
+        fused = "residual_dropout" not in runs
         kernels += [_dropout(operator, tensor, fused) for tensor in dropped_branches(operator, dropout)]
         if operator.name.endswith(".grad_weight"):
             arriving = operator.reads[0]
-            if arriving.name in split and not fused:
+            if arriving.name in split and "joined_gradients" in runs:
                 kernels.append(ExtraKernel(f"join {arriving.name}", 2 * operator.bytes_of(arriving)))
             kernels += [_dropout(operator, arriving)] * (arriving.name.removeprefix("grad.") in added)
         yield (*kernels, *casting)
