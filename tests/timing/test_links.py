@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from roofmodel.counting.collective import Collective
 
+from roofmodel.counting.operator import Collective
 from roofmodel.devices.device import Device
 from roofmodel.timing.links import route
 
