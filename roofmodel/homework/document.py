@@ -25,7 +25,7 @@ from roofmodel.report.document import (
     text_form,
 )
 
-DIGITS = 5  # more than any tolerance needs
+DIGITS, EXACT_DIGITS = 5, 15  # more than any tolerance needs; of an exact answer, what a float has
 
 
 def document(sheet: Sheet, key: bool = False) -> Document:
@@ -113,7 +113,9 @@ def _legend(sheet: Sheet) -> str:
 
 def _in_unit(question: Question, value: float | str) -> str:
     """An answer in the unit of the question."""
-    return value if isinstance(value, str) else units.significant(question.in_unit(value), DIGITS)
+    if isinstance(value, str):
+        return value
+    return units.significant(question.in_unit(value), DIGITS if question.tolerance else EXACT_DIGITS)
 
 
 def _data(sheet: Sheet, key: bool) -> dict[str, Any]:
