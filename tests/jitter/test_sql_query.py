@@ -3,6 +3,7 @@
 import re
 import shutil
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ def test_the_query_joins_kernels_launches_and_ranges_as_the_reader_does(tmp_path
     index, query = re.search(r"```sql\n(.+?;)\n\n(.+?;)\n```", PAGE.read_text(encoding="utf-8"), re.DOTALL).groups()
     file = tmp_path / "run.sqlite"
     shutil.copy(measured("traces/nsys/two_ranks_training_h100.sqlite"), file)
-    with sqlite3.connect(file) as database:
+    with closing(sqlite3.connect(file)) as database:
         database.execute(index)
         rows = database.execute(query).fetchall()
     timeline = reading.read_file(str(file))
