@@ -109,8 +109,7 @@ if TYPE_CHECKING:
         RoofError,
         WorkloadError,
     )
-    from roofmodel.estimate.api import estimate
-    from roofmodel.estimate.report import Report
+    from roofmodel.estimate.command import Report, estimate
     from roofmodel.explain.api import conventions, crossover, explain, reconcile
     from roofmodel.explain.report import CrossoverReport
     from roofmodel.explore.api import explore
@@ -143,8 +142,7 @@ _NAMES = {
     "count.report": "CountReport",
     "devices.device": "Device",
     "errors": "AnswerError DeviceError EngineError ModelError OutputError ProfileError RoofError WorkloadError",
-    "estimate.api": "estimate",
-    "estimate.report": "Report",
+    "estimate.command": "Report estimate",
     "explain.api": "conventions crossover explain reconcile",
     "explain.report": "CrossoverReport",
     "explore.api": "explore",

@@ -8,11 +8,12 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from roofmodel.report.command import typer_app
 from roofmodel.report.printing import print_text
 
 PANELS = {
     "Predict": {
-        "estimate": "roofmodel.estimate.cli",
+        "estimate": "roofmodel.estimate.command",
         "sweep": "roofmodel.sweep.cli",
         "op": "roofmodel.op.cli",
         "count": "roofmodel.count.cli",
@@ -59,7 +60,8 @@ class _LazyCommands(TyperGroup):
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(COMMANDS[cmd_name])
-        command: Any = typer.main.get_command(module.app)
+        declared = getattr(module, "COMMAND", None)
+        command: Any = typer.main.get_command(typer_app(declared) if declared else module.app)
         command.name = cmd_name
         command.rich_help_panel = next(panel for panel, modules in PANELS.items() if cmd_name in modules)
         return command

@@ -25,7 +25,6 @@ from typer.core import TyperGroup
 import roofmodel
 from roofmodel import cli
 from roofmodel.app import COMMANDS
-from roofmodel.estimate.data import as_csv
 from roofmodel.measure import stopwatch
 from roofmodel.options.keywords import GridOptions, WorkloadOptions
 from roofmodel.options.workload import DECLARED, DEFAULTS
@@ -55,7 +54,7 @@ def test_importing_roofmodel_loads_nothing_but_the_standard_library() -> None:
 
 
 def test_a_function_keeps_its_name_although_a_folder_has_it() -> None:
-    code = "import roofmodel.estimate.api, roofmodel.sweep.api\nfrom roofmodel import compare, sweep\n"
+    code = "import roofmodel.estimate.command, roofmodel.sweep.api\nfrom roofmodel import compare, sweep\n"
     checked = code + "assert roofmodel.estimate('gpt2', 'a100').totals and callable(sweep) and callable(compare)"
     assert loaded_after(checked).isdisjoint(HEAVY)
 
@@ -83,7 +82,7 @@ def test_every_form_of_a_report_has_the_same_content() -> None:
     prefill = frame[frame["phase"] == "prefill"]
     total = document["phases"][0]["totals"]["matmul_flops"]
     assert (prefill["count"] * prefill["matmul_flops"]).sum() == total == report.totals["prefill"]["matmul_flops"]
-    assert len(as_csv(report.estimate).splitlines()) == 1 + len(frame)
+    assert len(report.text("csv").splitlines()) == 1 + len(frame)
 
 
 def test_messages_write_options_as_python_does() -> None:

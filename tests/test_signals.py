@@ -64,7 +64,9 @@ def test_a_signal_deletes_the_temporary_file_and_selects_the_exit_status(
     assert (tmp_path / "out.json").read_text() == "old"
 
 
-@pytest.mark.parametrize("module", ["roofmodel.cli", "typer", "yaml", "roofmodel.estimate.api", "roofmodel.models.hub"])
+@pytest.mark.parametrize(
+    "module", ["roofmodel.cli", "typer", "yaml", "roofmodel.estimate.command", "roofmodel.models.hub"]
+)
 def test_an_interrupt_while_modules_are_imported_prints_no_traceback(module: str, tmp_path: Path) -> None:
     done = interrupted(module, signal.SIGINT, tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")

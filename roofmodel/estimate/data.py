@@ -8,7 +8,6 @@ from roofmodel.counting.passes import NEED_WEIGHTS, without_weights
 from roofmodel.estimate.tables import MEMORY_OF_A_GPU, OPERATORS
 from roofmodel.numbers.algebra import plain
 from roofmodel.options.workload import key_of
-from roofmodel.report import encoding
 from roofmodel.steps.estimate import Estimate
 from roofmodel.steps.options import engine_figures, options_in_effect
 from roofmodel.steps.phase import PhaseEstimate
@@ -143,13 +142,3 @@ def flat(estimate: Estimate) -> list[dict[str, Any]]:
         for phase in estimate.phases
         for placed, op in zip(phase.placed, OPERATORS.flat(phase.placed), strict=True)
     ]
-
-
-def as_json(estimate: Estimate) -> str:
-    """The document as text."""
-    return encoding.as_json(to_dict(estimate))
-
-
-def as_csv(estimate: Estimate) -> str:
-    """One line per operator."""
-    return encoding.as_csv(["phase", *OPERATORS.csv_keys], flat(estimate))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from roofmodel.errors import Option, WorkloadError
-from roofmodel.estimate.rows import OperatorRow, full_label, rows, with_letters
+from roofmodel.estimate.tables import OperatorRow, full_label, rows, with_letters
 from roofmodel.numbers import units
 from roofmodel.report import canvas, labels, marks
 from roofmodel.report.marks import SeriesStyle

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Unpack
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Unpack
 
 from roofmodel.devices.device import Device, Hardware
 from roofmodel.explain.report import CrossoverReport
@@ -13,6 +15,9 @@ from roofmodel.options.signature import checked
 from roofmodel.options.values import CrossoverSize, FlopCounter, Model
 from roofmodel.options.workload import lists_options
 from roofmodel.report.derivation import Derivation
+
+if TYPE_CHECKING:
+    from roofmodel.explain.crossover import Crossover
 
 
 @checked
@@ -104,7 +109,14 @@ def crossover(
     crossing = study(
         model, Device.load(hw), over=over, op=_operator(op), family=family, derive=explain, **workload
     )  # fmt: skip
-    return CrossoverReport(document(crossing, explained(crossing) if explain else ()), crossing)
+    draw = partial(_draw, crossing)
+    return CrossoverReport(document(crossing, explained(crossing) if explain else (), draw), crossing)
+
+
+def _draw(crossing: Crossover, path: Path, form: str) -> None:
+    from roofmodel.explain.crossover_picture import draw
+
+    draw(crossing, path, form)
 
 
 def conventions() -> Derivation:

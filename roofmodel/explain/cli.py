@@ -11,7 +11,7 @@ from roofmodel.errors import Message, ModelError, Option, Text
 from roofmodel.explain.api import conventions, explain, reconcile
 from roofmodel.options.values import FlopCounter, check_one_of
 from roofmodel.options.workload import DECLARED
-from roofmodel.report.command import DOCUMENT_FILES, DOCUMENT_FORMATS, CommandCall, command
+from roofmodel.report.command import CommandCall, CommandLine
 from roofmodel.report.printing import ignored, present
 
 
@@ -57,10 +57,8 @@ def _present(
     present(report, form, output, notes=notes)
 
 
-app = command(
+COMMAND = CommandLine(
     explain,
-    formats=DOCUMENT_FORMATS,
-    files=DOCUMENT_FILES,
     run=_present,
     examples=(
         "roof explain gpt2-xl --op attention.qkv --hw a100",

@@ -14,8 +14,8 @@ def document() -> Document:
     """The conventions, the constants of vector operations, and the number formats."""
     points, constants, formats = list(conventions.points()), list(conventions.constants()), conventions.formats()
     return Document(
+        "How roofmodel counts",
         [
-            Heading("How roofmodel counts", 1),
             Paragraph(
                 "The formulas come from the counting code. B: sequences, S: tokens per sequence, T: new tokens, "
                 "C: cached tokens, E: experts, k: active experts per token."
@@ -35,7 +35,7 @@ def document() -> Document:
                 ],
             ),
         ],
-        {
+        lambda: {
             "schema": "roofmodel.conventions/1",
             "points": [
                 {

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from roofmodel.explain.api import crossover
-from roofmodel.report.command import DOCUMENT_FILES, DOCUMENT_FORMATS, command
+from roofmodel.report.command import CommandLine
 
-app = command(
+COMMAND = CommandLine(
     crossover,
-    formats=DOCUMENT_FORMATS,
-    files=f"{DOCUMENT_FILES} .png .svg",
     examples=(
         "roof crossover gpt2-xl --hw a100 --phase decode",
         "roof crossover llama-3.1-8b --hw h100 --op attention.qkv --over seq --phase prefill --explain",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import zip_longest
+from pathlib import Path
 from typing import Any
 
 from roofmodel.errors import Command
@@ -20,12 +21,13 @@ from roofmodel.report.document import (
     Document,
     Equation,
     Equations,
+    Figure,
     Form,
     Heading,
     Paragraph,
     TextTable,
-    text_form,
 )
+from roofmodel.report.latex import text_form
 from roofmodel.steps.workload_text import describe_gpus
 
 NAMES = {
@@ -37,15 +39,18 @@ NAMES = {
 }
 
 
-def document(crossover: Crossover, explained: Sequence[Block] = ()) -> Document:
-    """The bounds, the equation of each change, and the blocks of an explanation."""
-    return Document([*_blocks(crossover), *explained], to_dict(crossover), crossover.notes)
+def document(
+    crossover: Crossover, explained: Sequence[Block] = (), draw: Callable[[Path, str], None] | None = None
+) -> Document:
+    """The bounds, the equation of each change, the picture that `draw` draws, and the blocks of an explanation."""
+    title = f"{subject(crossover)} on {crossover.device.name}: limiting ceiling by {NAMES[crossover.variable]}"
+    alt = f"The times of compute, memory and links by {NAMES[crossover.variable]}"
+    figure = [Figure(draw, alt)] if draw else []
+    blocks = [*_blocks(crossover), *figure, *explained]
+    return Document(title, blocks, lambda: to_dict(crossover), notes=crossover.notes)
 
 
 def _blocks(crossover: Crossover) -> Iterator[Block]:
-    yield Heading(
-        f"{subject(crossover)} on {crossover.device.name}: limiting ceiling by {NAMES[crossover.variable]}", 1
-    )
     yield Paragraph(answer(crossover.subject, crossover.variable, crossover.operators))
     for change, derived in zip_longest(crossover.subject.changes, crossover.derived):
         yield from _derived(change, crossover.variable, derived)

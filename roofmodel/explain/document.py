@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from roofmodel.estimate.rows import replica_rows
-from roofmodel.estimate.text import describe_expectation, describe_largest
+from roofmodel.estimate.answer import describe_expectation, describe_largest
+from roofmodel.estimate.tables import replica_rows
 from roofmodel.explain.data import to_dict
 from roofmodel.explain.expected_document import formulas
 from roofmodel.explain.explain import Explanation, Quantity
@@ -15,7 +15,8 @@ from roofmodel.models.symbols import resolve_min_max
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number, plain
 from roofmodel.report import formula
-from roofmodel.report.document import Block, Document, Equation, Equations, Form, Heading, Paragraph, text_form
+from roofmodel.report.document import Block, Document, Equation, Equations, Form, Heading, Paragraph
+from roofmodel.report.latex import text_form
 from roofmodel.steps.phase import PhaseEstimate, StageTime
 from roofmodel.steps.placed import launches, sum_of
 from roofmodel.steps.workload_text import describe_phase, describe_rate, describe_usable_memory
@@ -30,13 +31,12 @@ def document(explanation: Explanation, *, timing: bool = False) -> Document:
     blocks = [*_opening(explanation), *_totals(explanation), *operators(explanation, timing)]
     if timing:
         blocks += formulas(explanation)
-    return Document(blocks, to_dict(explanation), explanation.notes)
+    on = f" on {explanation.device.name}" if explanation.device else ""
+    return Document(f"{explanation.name}{on}", blocks, lambda: to_dict(explanation), notes=explanation.notes)
 
 
 def _opening(explanation: Explanation) -> Iterator[Block]:
     device, dtype = explanation.device, explanation.dtype
-    on = f" on {device.name}" if device else ""
-    yield Heading(f"{explanation.name}{on}", 1)
     words = f"{explanation.description}; {dtype}"
     if explanation.estimate:
         words += f"; {explanation.estimate.workload.engine.label}"

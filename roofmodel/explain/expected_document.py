@@ -19,9 +19,8 @@ from roofmodel.report.document import (
     Heading,
     Paragraph,
     TextTable,
-    latex_text,
-    text_form,
 )
+from roofmodel.report.latex import latex_text, text_form
 from roofmodel.timing import derivation
 from roofmodel.timing.attention import AttentionWork
 from roofmodel.timing.engine.run import Run

@@ -15,7 +15,8 @@ from roofmodel.explain.quantities import amount, describe_layers, forms, origin
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number, plain
 from roofmodel.report import formula
-from roofmodel.report.document import Block, Code, Equation, Equations, Form, Heading, Paragraph, TextTable, text_form
+from roofmodel.report.document import Block, Code, Equation, Equations, Form, Heading, Paragraph, TextTable
+from roofmodel.report.latex import text_form
 from roofmodel.steps.placed import Placed
 from roofmodel.timing.engine.run import Run
 from roofmodel.timing.links import NodeCrossing, Route, route

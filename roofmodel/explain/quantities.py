@@ -10,7 +10,8 @@ from roofmodel.models.symbols import SymbolSource
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number, plain
 from roofmodel.report import formula
-from roofmodel.report.document import Form, TextTable, text_form
+from roofmodel.report.document import Form, TextTable
+from roofmodel.report.latex import text_form
 
 MAX_TERMS = 12  # longer sums are not repeated with numbers
 

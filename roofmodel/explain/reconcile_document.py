@@ -9,7 +9,7 @@ from roofmodel.explain.quantities import amount, describe_quantity, symbols
 from roofmodel.explain.reconcile import TOOLS, Reconciliation
 from roofmodel.numbers.algebra import plain
 from roofmodel.report import formula
-from roofmodel.report.document import Document, Form, Heading, Paragraph, TextTable
+from roofmodel.report.document import Document, Form, Paragraph, TextTable
 
 
 def document(reconciliation: Reconciliation) -> Document:
@@ -19,13 +19,13 @@ def document(reconciliation: Reconciliation) -> Document:
     theirs = reconciliation.theirs._replace(name=f"{reconciliation.tool}: {tool.figure}")
     quantities = (ours, *reconciliation.terms, theirs)
     return Document(
+        f"{explanation.name}: the FLOP count of {reconciliation.tool}, derived from ours",
         [
-            Heading(f"{explanation.name}: the FLOP count of {reconciliation.tool}, derived from ours", 1),
             Paragraph(f"The rules of {reconciliation.tool} {tool.version} for one forward pass."),
             symbols(explanation, quantities),
             TextTable(("term", "formula", "|value"), [_row(quantity, explanation) for quantity in quantities]),
         ],
-        {
+        lambda: {
             "schema": "roofmodel.reconcile/1",
             "name": explanation.name,
             "tool": reconciliation.tool,
@@ -34,7 +34,7 @@ def document(reconciliation: Reconciliation) -> Document:
             "terms": [describe_quantity(term) for term in reconciliation.terms],
             "theirs": describe_quantity(theirs),
         },
-        reconciliation.notes,
+        notes=reconciliation.notes,
     )
 
 

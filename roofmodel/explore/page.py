@@ -29,8 +29,8 @@ from roofmodel.numbers.algebra import Number, trace_branches
 from roofmodel.numbers.traced import Cases, Trace, map_cases
 from roofmodel.options.workload import DECLARED, MEMORY_UTILIZATION
 from roofmodel.report import marks
+from roofmodel.report.html import SCRIPT_SOURCES, page_file, render_page
 from roofmodel.report.operator_names import kind, label, title
-from roofmodel.report.page import SCRIPT_SOURCES, page_file, render_page
 from roofmodel.roofline.panel import CATEGORY_COLORS
 from roofmodel.steps.estimate import parameters
 from roofmodel.steps.options import workload

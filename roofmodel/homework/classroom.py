@@ -28,7 +28,8 @@ from roofmodel.homework.homework import (
     source_of,
 )
 from roofmodel.options.values import PathLike
-from roofmodel.report.pdf import check_pdflatex
+from roofmodel.report.derivation import Derivation
+from roofmodel.report.latex import check_pdflatex
 
 KEY = "key.json"
 SCHEMA = "roofmodel.homework-key/1"
@@ -175,7 +176,7 @@ def write_class(roster: PathLike, folder: PathLike, sheet: PathLike, seed: str, 
         target.mkdir(exist_ok=True)
         _write_private(key, _key(written_class, source, students.columns, secret))
         for each in sheets:
-            document(each.sheet).save(str(target / each.file))
+            Derivation(document(each.sheet)).save(target / each.file)
     except OSError as error:
         raise OutputError(f"{error.filename or target}: cannot be written ({error.strerror})") from None
     return written_class

@@ -22,8 +22,8 @@ from roofmodel.report.document import (
     Heading,
     Paragraph,
     TextTable,
-    text_form,
 )
+from roofmodel.report.latex import text_form
 
 DIGITS, EXACT_DIGITS = 5, 15  # more than any tolerance needs; of an exact answer, what a float has
 
@@ -31,7 +31,6 @@ DIGITS, EXACT_DIGITS = 5, 15  # more than any tolerance needs; of an exact answe
 def document(sheet: Sheet, key: bool = False) -> Document:
     """The sheet; with `key` the answers and their derivations instead of the blanks."""
     blocks: list[Block] = [
-        Heading(f"{'Key' if key else 'Problems'}: {sheet.name}, {sheet.student}", 1),
         Paragraph(
             "A multiply-add is two FLOPs. GB and GB/s are powers of 1000, KiB and GiB powers of 1024. Peaks are dense. "
             "Bytes are compulsory DRAM traffic: each array moves once, unless stated otherwise."
@@ -53,7 +52,8 @@ def document(sheet: Sheet, key: bool = False) -> Document:
         blocks.append(Paragraph(f"Write each number after its colon, in the stated unit. {checks}."))
         blocks.append(Paragraph("A PDF cannot be checked: copy this list into a text file such as 1001.yaml."))
     blocks.append(Code("\n".join(_answers(sheet, filled=key))))
-    return Document(blocks, _data(sheet, key))
+    title = f"{'Key' if key else 'Problems'}: {sheet.name}, {sheet.student}"
+    return Document(title, blocks, lambda: _data(sheet, key))
 
 
 def _questions(problem: Problem) -> TextTable:
@@ -177,13 +177,13 @@ def report(graded_sheet: GradedSheet) -> Document:
         if each.hint
     ]
     return Document(
+        f"{graded_sheet.sheet.name}, {graded_sheet.sheet.student}: {right} of {len(graded)} right",
         [
-            Heading(f"{graded_sheet.sheet.name}, {graded_sheet.sheet.student}: {right} of {len(graded)} right", 1),
             TextTable(("question", "|answer", "unit", "result"), rows),
             *([Heading("Hints")] if hints else []),
             *hints,
         ],
-        {
+        lambda: {
             "schema": "roofmodel.homework-check/1",
             "sheet": graded_sheet.sheet.name,
             "student": graded_sheet.sheet.student,

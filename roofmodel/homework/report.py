@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pandas
 
     from roofmodel.homework.classroom import ClassGrades, StudentGrade, WrittenClass
+    from roofmodel.report.document import Document
 
 SHEETS = Table(
     "students",
@@ -39,7 +40,11 @@ QUESTIONS = Table(
 
 
 class HomeworkSheet(Derivation):
-    """Result of `homework`: a sheet of problems, or its key."""
+    """Result of `homework`: a sheet of problems, or its key. Notes for the lecturer are not part of it."""
+
+    def complete(self) -> Document:
+        """The sheet."""
+        return self.document
 
     @classmethod
     def check_replaced(cls, path: PathLike) -> None:

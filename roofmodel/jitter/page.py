@@ -13,7 +13,12 @@ from roofmodel.jitter.columns import rank_rows, ranks_table, steps_table
 from roofmodel.jitter.jitter import Jitter
 from roofmodel.jitter.tables import alignment_text
 from roofmodel.report import encoding
+<<<<<<< HEAD
 from roofmodel.report.page import IMAGE_SOURCES, page_file, render_page, svg
+=======
+from roofmodel.report.document import Rows
+from roofmodel.report.html import IMAGE_SOURCES, page_file, render_page, rows_html
+>>>>>>> 23cd400d (Render documents in one module for each format, and estimate with it (report, estimate))
 from roofmodel.report.table import Table
 
 MAX_ROWS = 200  # of a table
@@ -63,4 +68,4 @@ def _table(table: Table, rows: Sequence[Any], chosen: Sequence[int], which: str)
     if not rows:
         return ""
     note = f'<p class="note">The {len(chosen)} {which}; the JSON output has all {len(rows)}.</p>'
-    return table.html(rows[place] for place in chosen) + (note if len(chosen) < len(rows) else "")
+    return rows_html(Rows(table, [rows[place] for place in chosen])) + (note if len(chosen) < len(rows) else "")

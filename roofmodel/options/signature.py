@@ -108,7 +108,7 @@ def options_of(functions: Iterable[Callable[..., Any]], settings: Settings) -> t
         texts, types = helps(function), own_types(function)
         parameters = inspect.signature(function).parameters
         for position, (name, parameter) in enumerate(parameters.items()):
-            if name == "progress" or name in own or name in of_workload:
+            if name == "progress" or name not in {**texts, **DECLARED} or name in own or name in of_workload:
                 continue
             further = settings.get(name, {})
             if name in types:

@@ -6,7 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from roofmodel.errors import AnswerNote, Command, Message, Option, Text, WarningNote
 from roofmodel.options import values
@@ -19,9 +20,14 @@ if TYPE_CHECKING:
     import pandas
 
     from roofmodel.options.values import TextFormat
+    from roofmodel.report.document import Document, Rows
     from roofmodel.report.notebook import Picture
 
 
+TEXT_FILES: Mapping[str, Literal["json", "csv", "markdown", "latex"]] = {
+    "json": "json", "csv": "csv", "md": "markdown", "tex": "latex",
+}  # fmt: skip
+"""The format of a text by the suffix of its file."""
 MOST_NOTES = 3
 """Notes that are shown, besides all warnings."""
 
@@ -97,6 +103,117 @@ class RenderedResult(ABC):
         lines += [f"note: {note}" for note in notes[:shown]]
         hidden = len(notes[shown:])
         return [*lines, f"{hidden} more: {Command('--notes', '.notes')}"] if hidden else lines
+
+
+class Result(RenderedResult):
+    """The result of a command: one document, which a terminal, a notebook, files and Python show.
+
+    A subclass has `answer`, and names the files that it writes besides `FILES` in the same attribute.
+    """
+
+    FILES: ClassVar[Sequence[str]] = ("html", "json", "csv", "md")
+    """The suffixes that `save` accepts, without the dot. Those of pictures need a Figure in the document."""
+    FORMATS: ClassVar[Sequence[str]] = ("json", "csv", "markdown")
+    """The formats of `text`."""
+    short_names: Callable[[Sequence[str]], Sequence[str]] | None = None
+    """The names of its rows in the messages of `--fail-if`; None: their first texts."""
+
+    @abstractmethod
+    def answer(self) -> Document:
+        """The document. Its options are options of the command: they select what a terminal shows."""
+
+    def complete(self) -> Document:
+        """The document of files and of `text`, with all rows."""
+        return self.answer()
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `--format json` prints: base units, unrounded, None for unknown."""
+        return dict(self.complete().data())
+
+    def to_frame(self) -> pandas.DataFrame:
+        """The main table in base units, with the columns of `--format csv`."""
+        table, rows, *_ = self._main()
+        return table.frame(rows)
+
+    def rows_to_check(self) -> Sequence[Mapping[str, Any]]:
+        """The rows of `--fail-if`: those of the main table."""
+        table, rows, *_ = self._main()
+        return table.flat(rows)
+
+    def _main(self) -> Rows:
+        table = self.complete().table
+        assert table is not None, f"{type(self).__name__} has no main table"
+        return table()
+
+    def table(self, **shown: Any) -> Any:
+        """The document for `rich.print`, with the options of `answer`."""
+        from roofmodel.report.terminal import TerminalDocument
+
+        return TerminalDocument(self.answer(**shown))
+
+    def __rich__(self) -> Any:
+        return self.table()
+
+    def text(self, form: TextFormat) -> str:
+        """The text that `--format FORM` prints. Raises RoofError, which lists the formats, for an unknown one."""
+        check_one_of("form", form, self.FORMATS)
+        if form == "json":
+            from roofmodel.report.encoding import as_json
+
+            return as_json(self.to_dict())
+        if form == "csv":
+            table, rows, *_ = self._main()
+            return table.csv(rows)
+        if form == "markdown":
+            from roofmodel.report.markdown import markdown
+
+            return markdown(self._with_notes())
+        from roofmodel.report.latex import latex
+
+        return latex(self._with_notes())
+
+    def _with_notes(self) -> Document:
+        """The document with the notes and warnings of the result, which a command prints to stderr."""
+        warnings = [f"warning: {warning}" for warning in self.warnings]
+        return self.complete()._replace(notes=[*self._messages(), *warnings])
+
+    @classmethod
+    def check_output(cls, path: PathLike) -> None:
+        """Raises OutputError if `save` cannot write this path: an unknown suffix, a missing folder."""
+        from roofmodel.files import output_files
+
+        output_files.check(values.path("path", path), cls.FILES)
+
+    def save(self, path: PathLike) -> Path:
+        """Write a file in the format that its suffix selects, one of `FILES`; return its path.
+
+        An existing file is replaced only when the new one is complete. Raises OutputError.
+        """
+        from roofmodel.files import output_files
+
+        target = output_files.check(values.path("path", path), self.FILES)
+        form = output_files.form(target, self.FILES) or ""
+        output_files.replace(target, partial(self._write, form))
+        return target
+
+    def _write(self, form: str, file: Path) -> None:
+        """Write a file of this suffix."""
+        if form in TEXT_FILES:
+            file.write_text(self.text(TEXT_FILES[form]) + "\n", encoding="utf-8")
+        elif form == "html":
+            from roofmodel.report.html import html
+
+            file.write_text(html(self._with_notes()) + "\n", encoding="utf-8")
+        else:
+            figure = self.complete().figure
+            assert figure is not None, f"{type(self).__name__} has no picture"
+            figure.draw(file, form)
+
+    def picture(self, dpi: int = 100) -> Picture:
+        """The picture that `save` writes, for a notebook. Raises RoofError for an invalid resolution."""
+        from roofmodel.report.notebook import picture
+
+        return picture(self.save, values.resolution(dpi))
 
 
 class TextResult(RenderedResult):

@@ -1,19 +1,24 @@
-"""A command of `roof`: it calls the Python function that its command line states, and presents the result."""
+"""A command of `roof`: it calls the Python function that its command line states, and presents the result.
+
+Each command is declared once, as a `CommandLine` beside its function. This module makes a command of typer from it;
+typer is imported only then, so that Python programs that call the function do not need it.
+"""
 
 from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-import typer
-
-from roofmodel.options.signature import OUTPUT, Settings, is_given, kinds, options_of, own_types
-from roofmodel.report.base import NoteChoice, RenderedResult, note_choice
+from roofmodel.options.signature import kinds, own_types
+from roofmodel.report.base import NoteChoice, RenderedResult, Result, note_choice
 from roofmodel.report.checks import FAILED, checking
-from roofmodel.report.printing import check_format, check_outputs, present, print_line
+from roofmodel.report.printing import check_format, check_outputs, ignored, present, print_line
+
+if TYPE_CHECKING:
+    import typer
 
 DOCUMENT_FORMATS = ("table", "json", "markdown", "latex")
 DOCUMENT_FILES = ".md .tex .pdf .json"
@@ -55,69 +60,168 @@ def call_with_progress(call: CommandCall) -> Any:
         return call(progress=callback)
 
 
-def present_result(call: CommandCall, form: Any, output: Sequence[str]) -> None:
-    """Call the function and present its result."""
-    present(call_with_progress(call), form, output)
+def present_result(call: CommandCall, form: Any, output: Sequence[str], shown: Mapping[str, Any] | None = None) -> None:
+    """Call the function and present its result; `shown` are the given options of its `answer`."""
+    result = call_with_progress(call)
+    if form == "table" and isinstance(result, Result):
+        from roofmodel.report.terminal import TerminalDocument
+
+        present(result, form, output, table=TerminalDocument(result.answer(**(shown or {})), more=True))
+    else:
+        present(result, form, output, notes=ignored(shown or (), "it changes the table in a terminal only"))
+
+
+class CommandLine(NamedTuple):
+    """A command that calls a public function. Its arguments, options and help are those of the function.
+
+    The options of the `answer` of its result select what a terminal shows; the formats and files are those of the
+    result.
+    """
+
+    function: Callable[..., Any]
+    others: Sequence[Callable[..., Any]] = ()
+    """Functions that `run` calls, too; their options are options of the command."""
+    examples: Sequence[str] = ()
+    settings: Mapping[str, Mapping[str, Any]] = {}
+    """What `--help` shows of options besides their declaration: see `options.signature.Settings`."""
+    about: str = ""
+    """Replaces the first paragraph of the docstring."""
+    checks: tuple[str, str] | None = None
+    """The rows of `--fail-if`, with an example; without it there is no such option."""
+    run: Callable[..., None] = present_result
+    """Calls the function and presents the result. Its parameters are the call, the format, the files, and options that
+    only the command has, which its docstring or their annotation explains."""
+    name: str | None = None  # in a group of commands
+    context: Mapping[str, Any] | None = None
+    formats: Sequence[str] | None = None  # of `--format`, the default first; None: those of the result
+    files: str | None = None
+    """The suffixes of `-o FILE`; None: those of the result. Without `formats` the option is required."""
+
+
+class CommandGroup(NamedTuple):
+    """A command that consists of several."""
+
+    about: str
+    commands: Sequence[CommandLine]
+    examples: Sequence[str] = ()
+
+
+def typer_app(declared: CommandLine | CommandGroup) -> typer.Typer:
+    """The command as typer runs it."""
+    import typer
+
+    if isinstance(declared, CommandLine):
+        app = typer.Typer(add_completion=False)
+        _add(app, declared)
+        return app
+    app = command_group(declared.about, declared.examples)
+    for each in declared.commands:
+        _add(app, each)
+    return app
 
 
 def command(
-    function: Callable[..., Any],
-    *others: Callable[..., Any],
-    examples: Sequence[str] = (),
-    formats: Sequence[str] = (),
-    files: str = "",
-    settings: Settings | None = None,
-    about: str = "",
-    checks: tuple[str, str] | None = None,
-    run: Callable[..., None] = present_result,
-    group: typer.Typer | None = None,
-    name: str | None = None,
-    context: dict[str, Any] | None = None,
+    function: Callable[..., Any], *others: Callable[..., Any], group: typer.Typer | None = None, **declared: Any
 ) -> typer.Typer:
-    """The command that calls a public function. Its arguments, options and help are those of the function.
+    """The command of a function whose module still builds it itself; see CommandLine."""
+    declared = {"formats": (), "files": "", **declared}
+    if group is None:
+        return typer_app(CommandLine(function, others, **declared))
+    _add(group, CommandLine(function, others, **declared))
+    return group
 
-    Further options are those of `others`, which `run` calls. `formats` are those of `--format`, `files` the suffixes of
-    `-o FILE`; without them there is no such option, and without `formats` alone `-o` is required. `settings` is what
-    `--help` shows of options besides their declaration, `about` replaces the first paragraph of the docstring. `checks`
-    names the rows of `--fail-if`, with an example; without it there is no such option. `run` calls the function and
-    presents the result: its parameters are the call, the format, the files, and options that only the command has.
-    """
+
+def command_group(about: str, examples: Sequence[str]) -> typer.Typer:
+    """A command that consists of several."""
+    import typer
+
+    return typer.Typer(add_completion=False, help=about, no_args_is_help=True, epilog=_epilog(examples))
+
+
+def _add(app: typer.Typer, line: CommandLine) -> None:
+    """Add a command to an application of typer."""
+    import typer
+
+    from roofmodel.options.signature import is_given, options_of
+
+    function, run = line.function, line.run
     result = own_types(function)["return"]
-    of_run = [*inspect.signature(run, eval_str=True).parameters.values()][3:]
-    of_output = _output_options(formats, files, has_notes=_has_notes(result), checks=checks)
-    of_function, of_workload = options_of((function, *others), settings or {})
+    formats, files = _formats_and_files(line, result)
+    settings = {name: dict(shown) for name, shown in line.settings.items()}
+    of_run = _options_of_run(run, settings)
+    of_answer = _options_of_answer(result, settings)
+    of_output = _output_options(formats, files, has_notes=_has_notes(result), checks=line.checks)
+    of_function, of_workload = options_of((function, *line.others), settings)
 
     def body(command_line: typer.Context, **values: Any) -> None:
-        shown = {option.name: values.pop(option.name) for option in of_output}
+        output_values = {option.name: values.pop(option.name) for option in of_output}
         further = {option.name: values.pop(option.name) for option in of_run}
-        form, output = shown.get("form", "table"), shown.get("output") or ()
+        shown = _given(command_line, {option.name: values.pop(option.name) for option in of_answer})
+        form, output = output_values.get("form", "table"), output_values.get("output") or ()
         call = CommandCall(function, _given(command_line, values))
         if formats:
             check_format(form, formats)
         check_outputs(result, output, call.inputs)
-        chosen = NoteChoice(shown.get("notes", False), partial(is_given, command_line))
-        with note_choice(chosen), checking(shown.get("fail_if") or ()) as checked:
-            run(call, form, output, **further)
-        for line in checked.warnings:
-            print_line(line)
+        chosen = NoteChoice(output_values.get("notes", False), partial(is_given, command_line))
+        with note_choice(chosen), checking(output_values.get("fail_if") or ()) as checked:
+            run(call, form, output, **further, **({"shown": shown} if of_answer else {}))
+        for text in checked.warnings:
+            print_line(text)
         if checked.failed:
-            for line in checked.failed:
-                print_line(f"failed: {line}")
+            for text in checked.failed:
+                print_line(f"failed: {text}")
             raise typer.Exit(FAILED)
 
     command_line = inspect.Parameter("command_line", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
     of_command = (option.replace(kind=option.KEYWORD_ONLY) for option in of_run)
-    shown = [command_line, *of_function, *of_output, *of_command, *of_workload]  # the order of `--help`
-    body.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
-    app = group or typer.Typer(add_completion=False)
-    text = about or " ".join(inspect.cleandoc(function.__doc__ or "").partition("\n\n")[0].split())
-    app.command(name, help=text, epilog=_epilog(examples), context_settings=context)(body)
-    return app
+    parameters = [
+        command_line,
+        *of_function,
+        *of_output,
+        *of_answer,
+        *of_command,
+        *of_workload,
+    ]  # the order of `--help`
+    body.__annotations__ = {}  # typer takes those of the signature
+    body.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    text = line.about or " ".join(inspect.cleandoc(function.__doc__ or "").partition("\n\n")[0].split())
+    context = None if line.context is None else dict(line.context)
+    app.command(line.name, help=text, epilog=_epilog(line.examples), context_settings=context)(body)
 
 
-def command_group(about: str, examples: Sequence[str]) -> typer.Typer:
-    """A command that consists of several; `command` adds each of them."""
-    return typer.Typer(add_completion=False, help=about, no_args_is_help=True, epilog=_epilog(examples))
+def _formats_and_files(line: CommandLine, result: Any) -> tuple[Sequence[str], str]:
+    """The formats of `--format`, and the suffixes of `-o` as `--help` lists them."""
+    is_document = issubclass(result, Result)
+    formats = line.formats if line.formats is not None else ("table", *result.FORMATS) if is_document else ()
+    files = line.files if line.files is not None else " ".join(f".{s}" for s in result.FILES) if is_document else ""
+    return formats, files
+
+
+def _options_of_run(run: Callable[..., None], settings: Mapping[str, Mapping[str, Any]]) -> list[inspect.Parameter]:
+    """The options that only the command has: annotated for typer, or explained in the docstring of `run`."""
+    from roofmodel.options.signature import options_of
+
+    own = [name for name in [*inspect.signature(run).parameters][3:] if name != "shown"]
+    signature = inspect.signature(run, eval_str=True)
+    declared = [signature.parameters[name] for name in own]
+    if all(hasattr(each.annotation, "__metadata__") for each in declared):
+        return declared
+    explained, _ = options_of((run,), settings)
+    return [option for option in explained if option.name in own]
+
+
+def _options_of_answer(result: Any, settings: Mapping[str, Mapping[str, Any]]) -> list[inspect.Parameter]:
+    """The options that select what a terminal shows: those of the result's `answer`."""
+    from roofmodel.options.signature import OUTPUT, options_of
+
+    if not issubclass(result, Result):
+        return []
+    names = [*inspect.signature(result.answer).parameters][1:]
+    if not names:
+        return []
+    grouped = {name: {"rich_help_panel": OUTPUT, **settings.get(name, {})} for name in names}
+    options, _ = options_of((result.answer,), grouped)
+    return [option for option in options if option.name in names]
 
 
 def _epilog(examples: Sequence[str]) -> str | None:
@@ -126,6 +230,8 @@ def _epilog(examples: Sequence[str]) -> str | None:
 
 def _given(command_line: typer.Context, values: Mapping[str, Any]) -> dict[str, Any]:
     """The values that the command line states. A list of devices may also be one text, as in `--hw a100,h100`."""
+    from roofmodel.options.signature import is_given
+
     arguments = {name: value for name, value in values.items() if is_given(command_line, name)}
     if isinstance(arguments.get("hw"), list):
         arguments["hw"] = [name.strip() for names in arguments["hw"] for name in names.split(",")]
@@ -138,7 +244,7 @@ def _has_notes(result: Any) -> bool:
 
 def _output_options(
     formats: Sequence[str], files: str, has_notes: bool, checks: tuple[str, str] | None
-) -> list[inspect.Parameter]:
+) -> Iterable[inspect.Parameter]:
     """`--format`, `-o`, `--notes` and `--fail-if`, as far as the command has them."""
     options = []
     if formats:
@@ -158,5 +264,9 @@ def _output_options(
 
 
 def _output_option(name: str, kind: Any, default: Any, *flags: str, **shown: str) -> inspect.Parameter:
+    import typer
+
+    from roofmodel.options.signature import OUTPUT
+
     annotation = Annotated[kind, typer.Option(*flags, rich_help_panel=OUTPUT, **shown)]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)

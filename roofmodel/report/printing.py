@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 DEFAULT_WIDTH, MINIMUM_WIDTH = 80, 40  # columns; the default is for output without a terminal
 
-DOCUMENT_FORMATS = ("table", "json", "markdown", "latex")
-
 
 def flag(option: Option | Command) -> str:
     """An option or a command as it is written on the command line: `--ep 8`, `-o FILE`, `roof models list`."""

@@ -74,7 +74,7 @@ class Column(NamedTuple):
     """A column: its key in files, its title for people, and where its values come from."""
 
     key: str | None  # JSON key and CSV header; None: not in files
-    title: str | None = None  # in the terminal, in Markdown and in HTML; None: not there
+    title: str | None = None  # in the terminal and on pages; None: not there
     unit: Unit = TEXT
     value: str | Callable[[Any], Any] | None = (
         None  # in base units: a function of the row, or its field (default: `key`)
@@ -83,7 +83,7 @@ class Column(NamedTuple):
     unknown: str = ""  # the text of None
     priority: int | None = None  # a narrow terminal leaves out the lowest first; None: never
     wrap: bool = False  # whether a terminal that is still too narrow wraps the text
-    only: str = ""  # "terminal", "markdown", "html", "json" or "csv"
+    only: str = ""  # "terminal", "page", "json" or "csv"
     flat: Callable[[Any], Any] | tuple[str, ...] | None = None
     """The CSV's text of a list, or the keys of a record that are columns of their own: `gemm_m`, `gemm_n`."""
     legend: str = ""  # a line below the terminal's table
@@ -119,7 +119,7 @@ class Column(NamedTuple):
         return [value if value is None or self.flat is None else self.flat(value)]
 
     def shown(self, where: str) -> bool:
-        """Whether `terminal`, `markdown`, `html`, `json` or `csv` has the column."""
+        """Whether `terminal`, `page` (Markdown, HTML, LaTeX), `json` or `csv` has the column."""
         name = self.key if where in ("json", "csv") else self.title
         return name is not None and self.only in ("", where)
 
@@ -170,6 +170,7 @@ class Table(NamedTuple):
 
         return pandas.DataFrame(self.flat(rows), columns=self.csv_keys)
 
+<<<<<<< HEAD
     def markdown(self, rows: Iterable[Any]) -> list[str]:
         """The lines of a Markdown table, not escaped; a row with a style is bold."""
         columns = [column for column in self.columns if column.shown("markdown")]
@@ -207,14 +208,18 @@ class Table(NamedTuple):
         note = f'<p class="note">{escape("; ".join(legends))}</p>' if (legends := self.legends(cells_by_column)) else ""
         return f'<div class="table"><table><thead>{head}</thead><tbody>{body}</tbody></table></div>{note}'
 
+=======
+>>>>>>> 23cd400d (Render documents in one module for each format, and estimate with it (report, estimate))
     def cells(self, rows: Sequence[Any], where: str) -> dict[Column, list[Cell]]:
-        """The texts of the rows in the columns of `terminal` or `html`, without columns in which nothing is known."""
+        """The texts of the rows in the columns of `terminal` or `page`, without columns in which nothing is known."""
         shown = {c: [c.cell(row) for row in rows] for c in self.columns if c.shown(where)}
-        return {c: cells for c, cells in shown.items() if any(_plain(cell) not in ("", c.unknown) for cell in cells)}
+        return {
+            c: cells for c, cells in shown.items() if any(plain_text(cell) not in ("", c.unknown) for cell in cells)
+        }
 
     def legends(self, cells: Mapping[Column, Sequence[Cell]]) -> list[str]:
         """The legends of the marks in these cells and of their columns."""
-        text = "".join(_plain(cell) for column in cells if not column.unit.shorten for cell in cells[column])
+        text = "".join(plain_text(cell) for column in cells if not column.unit.shorten for cell in cells[column])
         lines = [line for mark, line in self.marks.items() if mark in text] + [column.legend for column in cells]
         return [*dict.fromkeys(filter(None, lines))]
 
@@ -281,7 +286,7 @@ class TerminalTable:
             if column.unit.shorten:
                 others = sum(_width(other, self.cells[other]) + 1 for other in fitting_columns if other is not column)
                 room = options.max_width - others
-                names = column.unit.shorten([*map(_plain, columns[place])], room)
+                names = column.unit.shorten([*map(plain_text, columns[place])], room)
                 columns[place] = [_fill(*each, room) for each in zip(columns[place], names, strict=True)]
         lines = [*zip(self.styles, *columns, strict=True)]
         # rich lays out one row of long cells in a tenth of the time of a row for each line
@@ -298,10 +303,11 @@ class TerminalTable:
 def _width(column: Column, cells: Sequence[Cell]) -> int:
     from rich.cells import cell_len
 
-    return max(map(cell_len, (column.title or "", *map(_plain, cells))))
+    return max(map(cell_len, (column.title or "", *map(plain_text, cells))))
 
 
-def _plain(cell: Cell) -> str:
+def plain_text(cell: Cell) -> str:
+    """The text of a cell without its style."""
     return cell if isinstance(cell, str) else cell[0]
 
 

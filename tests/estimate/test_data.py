@@ -9,8 +9,8 @@ import json
 import pytest
 
 from roofmodel.devices.device import Device
-from roofmodel.estimate.data import as_csv, as_json, to_dict
-from roofmodel.estimate.markdown import as_markdown
+from roofmodel.estimate.command import Report
+from roofmodel.estimate.data import to_dict
 from roofmodel.estimate.tables import OPERATORS
 from roofmodel.models import hub
 from roofmodel.models.config import architecture
@@ -56,7 +56,7 @@ def test_a_convolutional_network_has_images_instead_of_tokens() -> None:
     assert document["workload"]["seq"] is None
     assert totals["bound_tokens_per_second"] is None
     assert totals["bound_images_per_second"] == 32 / totals["bound_seconds"]
-    text = as_markdown(run("resnet-50", batch=32))
+    text = Report(run("resnet-50", batch=32)).text("markdown")
     assert "forward: 32 images of 224 × 224 pixels" in text
     assert "images/s" in text
     assert "token" not in text.partition("\n- ")[0]
@@ -77,9 +77,9 @@ def test_a_convolutional_network_has_images_instead_of_tokens() -> None:
 def test_gemm_sizes_of_generation_are_numbers_in_json_and_csv(model: str, operator: str, side: str) -> None:
     found = run(model, phase="generate", attention="eager", mla="naive", seq=512, new_tokens=128)
     mean = 512 + 129 / 2  # 512 keys from the prompt, and 1 to 128 new ones: 64.5 on average
-    ops = {(op["stage"], op["name"]): op for op in json.loads(as_json(found))["phases"][0]["ops"]}
+    ops = {(op["stage"], op["name"]): op for op in json.loads(Report(found).text("json"))["phases"][0]["ops"]}
     assert ops["decodes", operator]["gemm"][side] == mean
-    lines = {(line["stage"], line["name"]): line for line in csv.DictReader(io.StringIO(as_csv(found)))}
+    lines = {(line["stage"], line["name"]): line for line in csv.DictReader(io.StringIO(Report(found).text("csv")))}
     assert float(lines["decodes", operator][f"gemm_{side}"]) == mean
     for line in lines.values():
         assert all(line[f"gemm_{key}"] == "" or float(line[f"gemm_{key}"]) > 0 for key in ("batch", "m", "n", "k"))

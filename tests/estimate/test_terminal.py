@@ -21,13 +21,13 @@ from rich.console import Console
 
 from roofmodel.devices.device import Device
 from roofmodel.errors import option_spelling
-from roofmodel.estimate.rows import group_rows, rows, with_letters
-from roofmodel.estimate.summary import summary
-from roofmodel.estimate.terminal import EstimateView
+from roofmodel.estimate.answer import document, summary
+from roofmodel.estimate.tables import group_rows, rows, with_letters
 from roofmodel.models import hub
 from roofmodel.numbers import units
 from roofmodel.report import chart
 from roofmodel.report.printing import flag
+from roofmodel.report.terminal import TerminalDocument
 from roofmodel.steps.estimate import estimate
 from roofmodel.steps.placed import total_seconds
 
@@ -35,20 +35,21 @@ GOLDEN = Path(__file__).parent / "golden"
 
 
 def render(model: str, hw: str, width: int, shown: Sequence[str] = (), **options: Any) -> str:
-    """The view as the command line prints it; `shown` are `ops`, `roofline`, `hint`."""
+    """The view as the command line prints it; `shown` are `ops`, `roofline`, `more`."""
     out = io.StringIO()
     console = Console(file=out, width=width, color_system=None)
     found = estimate(hub.load(model), Device.load(hw), **options)
     with option_spelling(flag):
-        console.print(EstimateView(found, **dict.fromkeys(shown, True)))
+        options = dict.fromkeys(set(shown) - {"more"}, True)
+        console.print(TerminalDocument(document(found, **options), more="more" in shown))
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 
 @pytest.mark.parametrize(
     ("name", "width", "shown", "model", "hw", "options"),
     [
-        ("gpt2-xl-a100", 100, ["hint"], "gpt2-xl", "a100", {}),
-        ("gpt2-xl-a100-ops", 80, ["ops", "roofline", "hint"], "gpt2-xl", "a100", {}),
+        ("gpt2-xl-a100", 100, ["more"], "gpt2-xl", "a100", {}),
+        ("gpt2-xl-a100-ops", 80, ["ops", "roofline", "more"], "gpt2-xl", "a100", {}),
         (
             "gpt2-xl-train",
             80,
@@ -143,7 +144,7 @@ def test_one_screen_of_40_lines_at_100_columns_shows_two_phases_with_the_warning
 )
 def test_six_answers_come_first_whatever_the_phase(options: dict[str, Any], labels: list[str]) -> None:
     answers = summary(estimate(hub.load("gpt2"), Device.load("a100"), seq=512, **options))
-    assert [answer.label for answer in answers] == labels
+    assert [label for label, _ in answers] == labels
     text = dict(answers)
     assert "bound" in text[labels[0]]
     assert "expected (" in text[labels[0]]
@@ -180,7 +181,7 @@ def test_groups_add_up_to_their_operators() -> None:
 
 @pytest.mark.parametrize("width", [80, 100, 200])
 @pytest.mark.parametrize("model", ["gpt2-xl", "llama-3.1-405b", "opt-350m"])
-@pytest.mark.parametrize("shown", [["hint"], ["ops", "roofline"]])
+@pytest.mark.parametrize("shown", [["more"], ["ops", "roofline"]])
 def test_nothing_is_cut_from_80_columns_on(model: str, width: int, shown: list[str]) -> None:
     text = render(model, "a100", width, shown, batch=64, seq=4096)
     assert "…" not in text

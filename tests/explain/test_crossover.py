@@ -15,6 +15,7 @@ import roofmodel
 from roofmodel.devices.device import Device
 from roofmodel.explain import bound_changes, crossover
 from roofmodel.explain import crossover_document as views
+from roofmodel.report.markdown import markdown
 from roofmodel.timing.roofline import place
 
 
@@ -237,20 +238,19 @@ def test_the_dominant_bound_equals_that_of_a_sweep(context: int) -> None:
 
 def test_the_assumptions_are_written_as_markdown() -> None:
     answer = crossover.crossover("matmul", Device.load("a100-sxm-40gb"))
-    text = views.document(answer, views.explained(answer)).render("markdown")
+    text = markdown(views.document(answer, views.explained(answer)))
     assert "| 3328 | 3328 |" in text
     assert "| 601.929 | 602 |" in text
 
 
 def test_an_operators_equation_shows_the_models_symbols_first() -> None:
     answer = crossover.crossover("llama-3.1-8b", Device.load("a100"), op="mlp.up", derive=True)
-    text = views.document(answer, views.explained(answer)).render("markdown")
+    text = markdown(views.document(answer, views.explained(answer)))
     assert "&= 2BDF = 117440512B" in text  # 2 x 4096 x 14336
     assert r"&= 2\bigl(BD + BF + DF\bigr) = 36864B + 117440512" in text  # 2 (4096 + 14336), and the matrix in 2 bytes
     assert "hidden_size" in text
-    assert "BDF" not in views.document(crossover.crossover("llama-3.1-8b", Device.load("a100"), op="mlp.up")).render(
-        "markdown"
-    )
+    other = crossover.crossover("llama-3.1-8b", Device.load("a100"), op="mlp.up")
+    assert "BDF" not in markdown(views.document(other))
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from roofmodel.errors import AnswerError
 from roofmodel.homework import formulas, homework
 from roofmodel.homework.document import document
 from roofmodel.homework.generator import packaged
+from roofmodel.report.markdown import markdown
 
 VALID = """\
 symbols: {n: the size, P: the peak}
@@ -109,7 +110,7 @@ def test_a_quotient_is_exact_before_it_is_rounded_up() -> None:
 
 def test_a_sheet_of_own_problems_does_not_send_students_to_the_file_with_the_formulas(tmp_path: Path) -> None:
     text = VALID.replace("divide by {{P}}", "divide by the peak")
-    assert "The lecturer checks them." in document(made(text, tmp_path)).render("markdown")
+    assert "The lecturer checks them." in markdown(document(made(text, tmp_path)))
 
 
 def test_every_problem_belongs_to_a_sheet() -> None:

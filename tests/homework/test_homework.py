@@ -19,6 +19,9 @@ from roofmodel.homework.generator import packaged
 from roofmodel.homework.homework import Graded, Sheet, is_right, is_within_tolerance
 from roofmodel.homework.problem import Problem, Question, unit_of
 from roofmodel.models import hub
+from roofmodel.report.derivation import Derivation
+from roofmodel.report.encoding import as_json
+from roofmodel.report.markdown import markdown
 from roofmodel.steps.estimate import estimate
 from roofmodel.steps.phase import totals
 from tests.command_line import Done, run
@@ -221,7 +224,7 @@ def test_an_answer_key_passes_the_check(student: str, name: str, seed: str, tmp_
         path = tmp_path_factory.mktemp("key") / f"key.{form}"
         document = views.document(sheet, key=True)
         code = document.blocks[-1].text
-        path.write_text(code if form == "yaml" else document.render(form), encoding="utf-8")
+        path.write_text(code if form == "yaml" else Derivation(document).text(form), encoding="utf-8")
         assert homework.check(str(path), student, seed=seed).score == 1
 
 
@@ -279,10 +282,10 @@ def test_questions_vary_in_a_class_of_thirty() -> None:
 def test_a_sheet_contains_no_answer(sheets: list[Sheet]) -> None:
     for sheet in sheets:
         document = views.document(sheet)
-        assert '"answer"' not in document.render("json")
-        assert '"formula"' not in document.render("json")
-        shown = set(re.findall(r"[\d.]+", document.render("markdown")))
-        keyed = views.document(sheet, key=True).data["problems"]
+        assert '"answer"' not in as_json(document.data())
+        assert '"formula"' not in as_json(document.data())
+        shown = set(re.findall(r"[\d.]+", markdown(document)))
+        keyed = views.document(sheet, key=True).data()["problems"]
         for answer in (question["answer"] for each in keyed for question in each["questions"]):
             if (
                 isinstance(answer, float) and len(f"{answer:.4g}") > 3
@@ -413,7 +416,7 @@ def test_a_hint_names_only_quantities_of_the_formula(sheets: list[Sheet]) -> Non
     assert hint("kv", "token", 32.8e3, **LLAMA) == (
         "not a common mistake; the answer depends on: layers; key-value heads; the head size; bytes per element"
     )
-    key = views.document(sheets[0], key=True).render("markdown")
+    key = markdown(views.document(sheets[0], key=True))
     assert {"n", "b", "L", "K"} <= set(re.findall(r"(\w+) is ", key.partition("Symbols: ")[2].partition("\n")[0]))
     for _, question in questions(sheets):
         assert set(question.used) == {symbol.name for symbol in question.expression.free_symbols}
@@ -529,17 +532,17 @@ answers:
     assert found["matmul.fp16"].answer == "1,23,7"
     assert "give a number in rows" in (found["matmul.fp16"].hint or "")
     document = views.report(homework.check(str(tmp_path / "answers.yaml"), "ada"))
-    table = document.render("markdown")
+    table = markdown(document)
     assert "| matmul.fp16 | 1,23,7 | rows | not a number |" in table
     assert "phases.decode_bound: it must be one of compute, memory" in table
     assert "| phases.decode_bound | memroy | compute or memory | unknown word |" in table
 
 
 def test_answers_are_a_dictionary_too() -> None:
-    key = views.document(homework.sheet("ada", "measuring"), key=True).data
+    key = views.document(homework.sheet("ada", "measuring"), key=True).data()
     answers = {p["id"]: {q["id"]: q["answer"] for q in p["questions"]} for p in key["problems"]}
     assert homework.check(answers, "ada", "measuring").score == 1
-    blank = views.document(homework.sheet("ada", "measuring")).data  # as `--format json` prints it
+    blank = views.document(homework.sheet("ada", "measuring")).data()  # as `--format json` prints it
     assert homework.check({**blank, "answers": answers}, "ada").score == 1
     answers["stream"]["time"] *= 3
     assert homework.check(answers, "ada", "measuring").score == pytest.approx(8 / 9)
@@ -637,9 +640,7 @@ def test_a_sheet_with_answers_is_replaced_only_with_force(
 
 
 def test_a_sheet_states_how_it_is_checked() -> None:
-    without_seed, with_seed = (
-        views.document(homework.sheet("ada", seed=seed)).render("markdown") for seed in ("", "secret")
-    )
+    without_seed, with_seed = (markdown(views.document(homework.sheet("ada", seed=seed))) for seed in ("", "secret"))
     assert 'Check them with roofmodel.check_homework("FILE", "ada").' in without_seed
     assert "check_homework" not in with_seed
     assert "The lecturer checks them." in with_seed

@@ -16,7 +16,8 @@ from roofmodel.app import COMMANDS
 from roofmodel.options.signature import helps, members, own_types
 from roofmodel.options.values import PathLike, ProgressCallback, no_progress
 from roofmodel.options.workload import DECLARED
-from roofmodel.report.command import CommandCall, command
+from roofmodel.report.base import Result
+from roofmodel.report.command import CommandCall, command, typer_app
 
 FORMATS = ("dtype", "activations", "kv", "weights")
 """Options with 9 to 19 names, which the help of `roof estimate --dtype` and `--weights` lists."""
@@ -123,9 +124,14 @@ def test_help_shows_the_choices_and_that_a_text_may_list_several_values() -> Non
         assert option in " ".join(shown.split())
 
 
+def app_of(name: str) -> typer.Typer:
+    module = import_module(COMMANDS[name])
+    return typer_app(module.COMMAND) if hasattr(module, "COMMAND") else module.app
+
+
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("models", "hw", "homework")])
 def test_help_names_every_choice_of_an_option(name: str) -> None:
-    app = import_module(COMMANDS[name]).app
+    app = app_of(name)
     function = getattr(roofmodel, {"kernels": "read_profile"}.get(name, name.replace("-", "_")))
     types = {option: declared.type for option, declared in DECLARED.items()} | own_types(function)
     parameters: list[Any] = [*typer.main.get_command(app).params]
@@ -152,9 +158,11 @@ def test_a_shared_option_has_the_same_help_everywhere(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("models", "hw", "homework", "measure")])
 def test_the_help_of_an_output_file_lists_the_suffixes_of_the_result(name: str) -> None:
-    app = import_module(COMMANDS[name]).app
+    app = app_of(name)
     options = {option.name: option for option in typer.main.get_command(app).params}
     result = own_types(getattr(roofmodel, {"kernels": "read_profile"}.get(name, name.replace("-", "_"))))["return"]
     if "output" in options:
         listed = re.findall(r"\.([a-z.]+)(?=[ :]|$)", options["output"].help.replace("[.gz]", ""))
-        assert {*listed} == {suffix.removesuffix(".gz") for suffix in result.suffixes()}
+        assert {*listed} == {
+            suffix.removesuffix(".gz") for suffix in (result.FILES if issubclass(result, Result) else result.suffixes())
+        }

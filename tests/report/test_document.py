@@ -14,39 +14,36 @@ from rich.console import Console
 
 import roofmodel
 from roofmodel.devices.device import Device
-from roofmodel.estimate.markdown import as_markdown
 from roofmodel.explain import document as explanation
 from roofmodel.explain.explain import explain
 from roofmodel.models import hub
-from roofmodel.report import document
+from roofmodel.report import latex as latex_module
 from roofmodel.report.document import (
     Code,
     Document,
     Equation,
     Equations,
     Form,
-    Heading,
     Paragraph,
     TextTable,
-    escape_latex,
-    latex,
-    markdown,
-    rich,
-    text_form,
 )
-from roofmodel.steps.estimate import estimate
+from roofmodel.report.latex import escape_latex, latex, text_form
+from roofmodel.report.markdown import markdown
+from roofmodel.report.terminal import TerminalDocument
 
 BLOCKS = [
-    Heading("a_b & c", 1),
     Code("x[b t] -> y[b t]  # 100 %\n\nmore → text"),
     Equations([Equation("matmul FLOPs", [Form("2BSD", "2BSD"), Form("2 · 1", r"2 \cdot 1"), text_form("2 FLOP")])]),
     TextTable(("name", "|value", "formula"), [("a|b", "12", Form("D²", "D^{2}"))]),
 ]
 
 
+DOCUMENT = Document("a_b & c", BLOCKS, dict)
+
+
 def shown(width: int) -> str:
     console = Console(file=io.StringIO(), width=width, highlight=False, markup=False)
-    console.print(rich(BLOCKS))
+    console.print(TerminalDocument(DOCUMENT))
     return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
 
 
@@ -56,7 +53,7 @@ def test_an_equation_that_is_too_long_has_a_line_for_each_form() -> None:
 
 
 def test_markdown_has_formulas_between_dollars_and_escapes_bars() -> None:
-    text = markdown(BLOCKS)
+    text = markdown(DOCUMENT)
     assert "# a_b &amp; c" in text
     assert r"\text{matmul FLOPs} &= 2BSD = 2 \cdot 1 = \text{2 FLOP}" in text
     assert "| a\\|b | 12 | $D^{2}$ |" in text
@@ -81,7 +78,7 @@ def compiled(text: str, folder: Path) -> str:
 
 
 def test_the_blocks_compile(tmp_path: Path) -> None:
-    compiled(latex(BLOCKS), tmp_path)
+    compiled(latex(DOCUMENT), tmp_path)
 
 
 @pytest.mark.parametrize("model", ["gpt2-xl", "mixtral-8x7b-v0.1", "deepseek-v3", "resnet-50", "matmul"])
@@ -94,7 +91,7 @@ def test_a_derivation_compiles_with_amsmath(model: str, tmp_path: Path) -> None:
 def test_the_conventions_compile(tmp_path: Path) -> None:
     from roofmodel.explain import conventions_document as conventions
 
-    compiled(conventions.document().render("latex"), tmp_path)
+    compiled(latex(conventions.document()), tmp_path)
 
 
 def test_a_derivation_is_saved_by_the_suffix(tmp_path: Path) -> None:
@@ -104,32 +101,31 @@ def test_a_derivation_is_saved_by_the_suffix(tmp_path: Path) -> None:
         derivation.save(file)
         assert file.read_text(encoding="utf-8").startswith(begins)
     assert json.loads((tmp_path / "saxpy.json").read_text())["schema"] == "roofmodel.explain/1"
-    with pytest.raises(roofmodel.OutputError, match=r"unknown suffix '\.png'; known: \.md, \.tex, \.json"):
+    with pytest.raises(roofmodel.OutputError, match=r"unknown suffix '\.png'; known: \.html, \.json, \.md"):
         derivation.save(tmp_path / "saxpy.png")
 
 
 def test_text_in_formulas_has_no_commands_that_mathjax_would_show() -> None:
-    assert document.latex_text("of W_up, 2 × 50%") == r"\text{of W}\_\text{up, 2 }{\times}\text{ 50}\%"
-    everything = "".join(document._TEX)
-    for piece in re.findall(r"\\text\{((?:[^{}]|\\[{}])*)\}", document.latex_text(f"a {everything} b -- c")):
+    assert latex_module.latex_text("of W_up, 2 × 50%") == r"\text{of W}\_\text{up, 2 }{\times}\text{ 50}\%"
+    everything = "".join(latex_module._TEX)
+    for piece in re.findall(r"\\text\{((?:[^{}]|\\[{}])*)\}", latex_module.latex_text(f"a {everything} b -- c")):
         assert not re.search(r"\\[^{}$]", piece)
 
 
 def test_names_of_unknown_origin_are_only_text(tmp_path: Path) -> None:
     """Names with a tag, with a closing delimiter, and with a lone surrogate."""
     name = r"m<img src=x onerror=alert(1)>&lt; \end{verbatim}\input{x}"
-    blocks = [Heading(name, 1), Paragraph(name), TextTable(("a",), [(name,)])]
-    shown = Document([*blocks, Code(name)], {})
-    *text, code = shown.render("markdown").split("```", 1)
+    shown = Document(name, [Paragraph(name), TextTable(("a",), [(name,)]), Code(name)], dict)
+    *text, code = markdown(shown).split("```", 1)
     assert "<" not in text[0]
     assert text[0].count("m&lt;img") == text[0].count("&amp;lt;") == 3
     assert name in code  # between its fences it is none
-    assert shown.render("latex").count(r"\end{verbatim}") == 1
+    assert latex(shown).count(r"\end{verbatim}") == 1
     folder = tmp_path / "m<img src=x>"
     folder.mkdir()
     sizes = {"n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 100, "n_positions": 1024}
     (folder / "config.json").write_text(json.dumps({"model_type": "gpt2", **sizes}))
-    document = as_markdown(estimate(hub.load(str(folder)), Device.load("a100"), phase="prefill", seq=8))
+    document = roofmodel.estimate(str(folder), "a100", phase="prefill", seq=8).text("markdown")
     assert "<" not in document
     assert "m&lt;img src=x>" in document
 
@@ -142,6 +138,8 @@ def test_no_table_of_a_derivation_is_empty() -> None:
 
 def test_the_title_of_a_column_counts_for_the_width_that_is_left() -> None:
     """A column is as wide as its title: 20 characters leave less of the line than 2."""
-    wide, narrow = (latex([TextTable((title, "text"), [("a", "b" * 60)])]) for title in ("t" * 20, "tt"))
+    wide, narrow = (
+        latex(Document("", [TextTable((title, "text"), [("a", "b" * 60)])], dict)) for title in ("t" * 20, "tt")
+    )
     assert r"p{0.68\linewidth}" in wide  # 0.9 - 20 x 0.011
     assert r"p{0.88\linewidth}" in narrow

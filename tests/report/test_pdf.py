@@ -9,7 +9,7 @@ import pytest
 
 import roofmodel
 from roofmodel.errors import OutputError
-from roofmodel.report.pdf import write_pdf
+from roofmodel.report.latex import write_pdf
 
 needs_pdflatex = pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex (TeX Live)")
 

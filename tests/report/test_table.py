@@ -11,6 +11,9 @@ from typing import Any, NamedTuple
 import pytest
 
 import roofmodel
+from roofmodel.report.document import Document, Rows
+from roofmodel.report.html import rows_html
+from roofmodel.report.markdown import markdown
 from roofmodel.report.table import BYTES, NAME, PERCENT, SECONDS, Column, Table, joined
 from tests.printing import printed
 
@@ -66,16 +69,20 @@ def test_a_csv_and_a_data_frame_without_rows_have_the_columns() -> None:
 
 def test_markdown_aligns_numbers_right_and_makes_rows_with_a_style_bold() -> None:
     table = KERNELS._replace(style=lambda row: "bold" if row.name == "copy" else "")
-    assert table.markdown(ROWS) == [
+    assert markdown(Document("kernels", [Rows(table, ROWS)], dict)).splitlines() == [
+        "# kernels",
+        "",
         "| kernel | time | bytes | share |",
         "|---|---:|---:|---:|",
         "| gemm | 2 ms | 1.5 B | 50% |",
         "| **copy** |  | **–** | **50%** |",
+        "",
+        "– not collected; time: of one launch",
     ]
 
 
 def test_html_has_the_columns_and_legends_of_a_terminal() -> None:
-    html = KERNELS.html([*ROWS, Kernel("<b>", None, None)])
+    html = rows_html(Rows(KERNELS, [*ROWS, Kernel("<b>", None, None)]))
     head, *lines = re.findall("<tr>(.*?)</tr>", html)
     assert re.findall("<th.*?>(.*?)</th>", head) == ["kernel", "time", "bytes", "share"]
     assert lines[0] == '<th scope="row" class="word">gemm</th><td>2 ms</td><td>1.5 B</td><td>50%</td>'
@@ -103,7 +110,6 @@ def test_a_column_in_which_nothing_is_known_is_left_out() -> None:
 
 def test_a_table_without_rows_prints_nothing() -> None:
     assert printed(KERNELS.terminal([]), 60).strip() == ""
-    assert KERNELS.markdown([]) == ["| kernel | time | bytes | share |", "|---|---:|---:|---:|"]
 
 
 def test_a_legend_is_below_the_columns_and_marks_that_are_there() -> None:
@@ -113,7 +119,8 @@ def test_a_legend_is_below_the_columns_and_marks_that_are_there() -> None:
 
 
 def test_without_leaves_out_columns_by_key_or_title() -> None:
-    assert KERNELS.without("seconds", "share", "grid", "sizes").markdown(ROWS[:1])[0] == "| kernel | bytes |"
+    table, _ = Rows(KERNELS.without("seconds", "share", "grid", "sizes"), ROWS[:1]).as_text_table()
+    assert table.columns == ["kernel", "|bytes"]
 
 
 def test_every_column_of_a_file_has_a_meaning() -> None:

@@ -13,7 +13,7 @@ import roofmodel
 from roofmodel.devices.device import Device
 from roofmodel.engines.engine import Engine
 from roofmodel.errors import WorkloadError
-from roofmodel.estimate.text import describe_largest
+from roofmodel.estimate.answer import describe_largest
 from roofmodel.models import hub
 from roofmodel.models.config import architecture
 from roofmodel.models.families import FAMILIES

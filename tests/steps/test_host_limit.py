@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import roofmodel
-from roofmodel.estimate.summary import summary
+from roofmodel.estimate.answer import summary
 
 
 @pytest.fixture

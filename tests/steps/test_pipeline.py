@@ -19,7 +19,7 @@ from roofmodel.counting.training import kept_bytes, kept_tensors
 from roofmodel.counting.training_share import TrainingShare
 from roofmodel.counting.workload import Parallel, Workload
 from roofmodel.devices.device import Device
-from roofmodel.estimate.text import describe_uncached
+from roofmodel.estimate.answer import describe_uncached
 from roofmodel.models import hub
 from roofmodel.models.config import architecture
 from roofmodel.steps.estimate import estimate

@@ -5,9 +5,9 @@ from __future__ import annotations
 from fractions import Fraction
 
 from roofmodel.devices.device import Device
+from roofmodel.estimate.answer import describe_exchange, describe_masked_pairs, describe_training
+from roofmodel.estimate.command import Report
 from roofmodel.estimate.data import to_dict
-from roofmodel.estimate.markdown import as_markdown
-from roofmodel.estimate.text import describe_exchange, describe_masked_pairs, describe_training
 from roofmodel.models.config import architecture
 from roofmodel.numbers import units
 from roofmodel.steps.estimate import estimate
@@ -19,17 +19,17 @@ def test_the_workload_names_the_active_parameters_and_how_mla_is_computed() -> N
     mixtral = run("mixtral-8x7b-v0.1")
     idle = 32 * 6 * 3 * 4096 * 14336  # in each layer 6 of 8 experts, with three matrices each
     assert mixtral.active_parameters == mixtral.parameters - idle
-    assert "46 702 792 704 parameters, 12 879 925 248 of them active; fp16" in as_markdown(mixtral)
+    assert "46 702 792 704 parameters, 12 879 925 248 of them active" in Report(mixtral).text("markdown")
     assert to_dict(mixtral)["model"]["active_parameters"] == 12_879_925_248
     assert describe_parameters(5, 5) == "5 parameters"
-    assert "MLA absorbed in decode" in as_markdown(run("deepseek-v3"))
-    assert "MLA naive" in as_markdown(run("deepseek-v3", mla="naive"))
+    assert "MLA absorbed in decode" in Report(run("deepseek-v3")).text("markdown")
+    assert "MLA naive" in Report(run("deepseek-v3", mla="naive")).text("markdown")
 
 
 def test_sliding_windows_are_named_where_the_workload_exceeds_them() -> None:
     window = "window of 4096 tokens in 21 of 42 layers"  # every other layer of Gemma 2
-    assert window in as_markdown(run("gemma-2-9b", phase="decode", context=4096))
-    assert window not in as_markdown(run("gemma-2-9b", phase="decode", context=4095))
+    assert window in Report(run("gemma-2-9b", phase="decode", context=4096)).text("markdown")
+    assert window not in Report(run("gemma-2-9b", phase="decode", context=4095)).text("markdown")
 
 
 def test_a_training_step_is_compared_with_6_times_parameters_times_tokens() -> None:

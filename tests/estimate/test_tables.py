@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from roofmodel.estimate import picture
-from roofmodel.estimate.rows import group_rows, rows, with_letters
+from roofmodel.estimate.tables import group_rows, rows, with_letters
 from tests.estimates import MODELS, run
 
 

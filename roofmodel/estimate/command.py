@@ -1,0 +1,147 @@
+"""`roof estimate` and `roofmodel.estimate`: FLOPs, bytes and time of a model's operators on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack
+
+from roofmodel.devices.device import Device, Hardware
+from roofmodel.errors import Text
+from roofmodel.files.output_files import PICTURES
+from roofmodel.options.keywords import WorkloadOptions
+from roofmodel.options.signature import checked
+from roofmodel.options.values import CopyMode, Model
+from roofmodel.options.workload import lists_options
+from roofmodel.report.base import Result
+from roofmodel.report.command import CommandLine
+from roofmodel.report.document import Document
+
+if TYPE_CHECKING:
+    import pandas
+
+    from roofmodel.steps.estimate import Estimate
+
+
+class Report(Result):
+    """Result of `estimate`: operators with counts and times, totals, memory.
+
+    A notebook shows the tables that `roof estimate` prints.
+    """
+
+    FILES: ClassVar[Sequence[str]] = (*PICTURES, *Result.FILES)
+
+    def __init__(self, estimate: Estimate) -> None:
+        self.estimate = estimate
+
+    def answer(self, *, ops: bool = False, roofline: bool = False) -> Document:
+        """The tables of `roof estimate`.
+
+        Args:
+            ops: Print one row per operator instead of one per group.
+            roofline: Also draw the rows of the tables on a roofline chart.
+        """
+        from roofmodel.estimate.answer import document
+
+        return document(self.estimate, ops=ops, roofline=roofline)
+
+    def complete(self) -> Document:
+        """The document of files, with every operator."""
+        from roofmodel.estimate.answer import complete_document
+
+        return complete_document(self.estimate)
+
+    @property
+    def totals(self) -> dict[str, dict[str, Any]]:
+        """Totals by phase, with the keys of the JSON: `report.totals["decode"]["bound_seconds"]`."""
+        from roofmodel.steps.stages import phase_totals
+
+        return {phase.step.phase: phase_totals(phase) for phase in self.estimate.phases}
+
+    def _messages(self) -> Iterable[Text]:
+        return self.estimate.notes
+
+    def rows_to_check(self) -> list[dict[str, Any]]:
+        """The rows of `--fail-if`: phases with their totals and the memory, and operators with `op.` before a column.
+
+        `ttft` and `tpot` are the expected times of prefill and decode.
+        """
+        document, rows = self.to_dict(), list[dict[str, Any]]()
+        memory = {f"memory_{key}": value for key, value in document["memory"].items() if not isinstance(value, list)}
+        for phase in document["phases"]:
+            name, totals = phase["phase"], phase["totals"]
+            latency = {"prefill": "ttft_seconds", "decode": "tpot_seconds"}.get(name)
+            rows.append(
+                {"phase": name, **totals, **memory, **({latency: totals["expected_seconds"]} if latency else {})}
+            )
+            rows += ({"op.phase": name, **{f"op.{key}": value for key, value in op.items()}} for op in phase["ops"])
+        return rows
+
+    def to_frame(self) -> pandas.DataFrame:
+        """One row per operator in base units, with the columns of `roof estimate --format csv`.
+
+        `bound_seconds` and `expected_seconds` are those of one occurrence; `total_bound_seconds` and
+        `total_expected_seconds` are multiplied by `count`.
+        """
+        frame = super().to_frame()
+        for name in ("bound_seconds", "expected_seconds"):
+            frame[f"total_{name}"] = frame[name].astype(float) * frame["count"]
+        return frame
+
+    def __repr__(self) -> str:
+        phases = ", ".join(f"{phase.step.phase} ≥ {phase.bound_seconds:.3g} s" for phase in self.estimate.phases)
+        return f"<Report {self.estimate.architecture.name} on {self.estimate.device.name}: {phases}>"
+
+
+@checked
+@lists_options
+def estimate(
+    model: Model,
+    hw: Hardware,
+    *,
+    family: str | None = None,
+    loader: float | str | None = None,
+    workers: int | None = None,
+    copy: CopyMode | None = None,
+    **options: Unpack[WorkloadOptions],
+) -> Report:
+    """Estimate latency, throughput, memory and the limiting ceiling; FLOPs, bytes and times of each operator.
+
+    `.to_dict()["input_pipeline"]` has the result of `loader`. Raises RoofError.
+
+    Args:
+        model: A packaged name, a config.json or its folder, or a Hub id.
+        hw: A packaged device (see 'roof hw list') or a YAML file.
+        family: Read an unknown model_type as this family, such as llama.
+        loader: Time of one worker of the data loader for a batch of one GPU, such as 1500ms (train and forward).
+        workers: Workers of the data loader (default: 0).
+        copy: Copy of a batch to the GPU; async: pinned and overlapped (default: pageable).
+        **options: The options of `roof estimate`. A time is seconds, or text such as "12us". None selects the default,
+            which depends on the model, the phase or another option.
+
+    Examples:
+        >>> report = estimate("gpt2-xl", "a100", batch=8)
+        >>> f"{report.totals['decode']['bound_seconds']:.2e} s"
+        '2.78e-03 s'
+        >>> report.to_frame().nlargest(1, "total_bound_seconds")["name"].item()
+        'mlp.up'
+    """
+    from roofmodel.models import hub
+    from roofmodel.steps.estimate import estimate as study
+    from roofmodel.steps.input_pipeline import loader_options
+
+    data_loader = loader_options(loader, workers, copy)
+    return Report(study(hub.load(model, family), Device.load(hw), loader=data_loader, **options))
+
+
+_INPUT = {"rich_help_panel": "Input pipeline"}
+COMMAND = CommandLine(
+    estimate,
+    settings={"loader": _INPUT, "workers": _INPUT, "copy": _INPUT},
+    checks=("phases (and operators, with op. before a column)", "tpot>20ms"),
+    examples=(
+        "roof estimate gpt2-xl --hw a100 --batch 8",
+        "roof estimate llama-3.1-70b --hw h100 --tp 8 --phase generate --new-tokens 256 -o estimate.html",
+        "roof estimate resnet-50 --hw v100 --phase train --batch 32 --dtype fp32 --loader 1500ms --workers 7",
+        "roof estimate gpt2-xl --hw a100 --phase train --engine-option launch=graph --format json",
+    ),
+)

@@ -1,0 +1,72 @@
+"""A document in GitHub-flavored Markdown, with formulas between dollar signs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from roofmodel.report.document import (
+    Block,
+    Code,
+    Document,
+    Equations,
+    Facts,
+    Figure,
+    Form,
+    Heading,
+    Items,
+    Paragraph,
+    Rows,
+    TextTable,
+    one_line,
+)
+from roofmodel.report.encoding import escape_markdown
+from roofmodel.report.latex import aligned
+
+
+def markdown(document: Document) -> str:
+    """The document; its notes are a list at the end. A figure is only in pages and in files of its own."""
+    blocks = [Heading(document.title, 1), *document.printed()]
+    if document.notes:
+        blocks += [Heading("Notes"), Items([str(note) for note in document.notes])]
+    return "\n\n".join("\n".join(_lines(block)) for block in blocks if not isinstance(block, Figure))
+
+
+def _lines(block: Block) -> Iterator[str]:
+    if isinstance(block, Heading):
+        yield f"{'#' * block.level} {escape_markdown(block.text)}"
+    elif isinstance(block, Paragraph):
+        yield escape_markdown(block.text)
+    elif isinstance(block, Items):
+        signs = [f"{number}." if block.numbered else "-" for number in range(1, len(block.lines) + 1)]
+        yield from (f"{sign} {escape_markdown(line)}" for sign, line in zip(signs, block.lines, strict=True))
+    elif isinstance(block, Code):
+        yield f"```\n{block.text}\n```"
+    elif isinstance(block, Facts):
+        yield from ("| | |", "|---|---|")
+        yield from (f"| {_cell(label)} | {_cell(one_line(text))} |" for label, text in block.lines)
+    elif isinstance(block, Equations):
+        yield "$$\n\\begin{aligned}"
+        yield " \\\\\n".join(aligned(equation) for equation in block.lines)
+        yield "\\end{aligned}\n$$"
+    elif isinstance(block, TextTable):
+        yield from _table(block)
+    elif isinstance(block, Rows):
+        table, legends = block.as_text_table()
+        standing_out = [block.table.style is not None and bool(block.table.style(row)) for row in block.rows]
+        yield from _table(table, standing_out)
+        if legends:
+            yield f"\n{escape_markdown('; '.join(legends))}"
+
+
+def _table(table: TextTable, bold_rows: list[bool] | None = None) -> Iterator[str]:
+    yield f"| {' | '.join(title.strip('|') for title in table.columns)} |"
+    yield f"|{'|'.join('---:' if title.startswith('|') else '---' for title in table.columns)}|"
+    for place, row in enumerate(table.rows):
+        cells = [_cell(cell) for cell in row]
+        if bold_rows and bold_rows[place]:
+            cells = [f"**{cell}**" if cell else "" for cell in cells]
+        yield f"| {' | '.join(cells)} |"
+
+
+def _cell(cell: str | Form) -> str:
+    return f"${cell.latex}$" if isinstance(cell, Form) else escape_markdown(cell).replace("|", r"\|")
