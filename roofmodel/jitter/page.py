@@ -13,12 +13,8 @@ from roofmodel.jitter.columns import rank_rows, ranks_table, steps_table
 from roofmodel.jitter.jitter import Jitter
 from roofmodel.jitter.tables import alignment_text
 from roofmodel.report import encoding
-<<<<<<< HEAD
-from roofmodel.report.page import IMAGE_SOURCES, page_file, render_page, svg
-=======
 from roofmodel.report.document import Rows
-from roofmodel.report.html import IMAGE_SOURCES, page_file, render_page, rows_html
->>>>>>> 23cd400d (Render documents in one module for each format, and estimate with it (report, estimate))
+from roofmodel.report.html import IMAGE_SOURCES, page_file, render_page, rows_html, svg
 from roofmodel.report.table import Table
 
 MAX_ROWS = 200  # of a table

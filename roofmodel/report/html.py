@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
 from importlib import resources
 from pathlib import Path
 from string import Template
+from typing import TYPE_CHECKING
 
 from roofmodel.report.document import (
     Block,
@@ -26,10 +27,14 @@ from roofmodel.report.document import (
 )
 from roofmodel.report.table import Cell, Column, plain_text
 
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
 SCRIPT_SOURCES = "script-src 'unsafe-inline'"
 IMAGE_SOURCES = "img-src data: blob:"
 """Sources that the content security policy of a page may allow, besides its own style."""
 MAX_ROWS = 1000  # of a table on a page
+NAME_WIDTH = 90  # characters of a name, such as that of a kernel
 
 
 def html(document: Document) -> str:
@@ -126,7 +131,10 @@ def _framed(head: str, body: str) -> str:
 def rows_html(block: Rows) -> str:
     """The rows; a column of texts has the class `word`, a row that stands out is bold."""
     shown = block._replace(rows=block.rows[:MAX_ROWS])
-    cells_by_column = shown.cells()
+    cells_by_column = {
+        column: column.unit.shorten([*map(plain_text, cells)], NAME_WIDTH) if column.unit.shorten else cells
+        for column, cells in shown.cells().items()
+    }
 
     def line(cells: Iterable[Cell | None], head: bool = False, bold: bool = False) -> str:
         texts = (cell_of(*each, head) for each in zip(cells_by_column, cells, strict=True))
@@ -151,8 +159,31 @@ def rows_html(block: Rows) -> str:
 
 def _figure(figure: Figure) -> str:
     """The picture in SVG, which scales with the page."""
+    return f'<figure role="img" aria-label="{escape(figure.alt)}">{svg(lambda path: figure.draw(path, "svg"))}</figure>'
+
+
+def svg(draw: Callable[[Path], None]) -> str:
+    """The SVG element that `draw` writes to a file."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "figure.svg")
-        figure.draw(path, "svg")
+        path = Path(folder, "picture.svg")
+        draw(path)
         text = path.read_text(encoding="utf-8")
-    return f'<figure role="img" aria-label="{escape(figure.alt)}">{text[text.index("<svg") :]}</figure>'
+    return text[text.index("<svg") :]
+
+
+def html_blocks(blocks: Sequence[RenderableType]) -> Iterator[str]:
+    """Lines and tables of the terminal as HTML, without empty lines: a bold line above a table is a heading."""
+    from rich.text import Text
+
+    from roofmodel.report.table import TerminalTable
+
+    for block, below in zip(blocks, [*blocks[1:], None], strict=True):
+        if isinstance(block, TerminalTable):
+            yield rows_html(Rows(block.table, block.rows))
+        elif isinstance(block, Text) and block.plain:
+            text, style = escape(block.plain), block.style
+            if style == "bold" and isinstance(below, TerminalTable):
+                yield f"<h2>{text}</h2>"
+            else:
+                kind = ' class="note"' * (style == "dim")
+                yield f"<p{kind}>{f'<b>{text}</b>' if style == 'bold' else text}</p>"

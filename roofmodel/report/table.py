@@ -170,46 +170,6 @@ class Table(NamedTuple):
 
         return pandas.DataFrame(self.flat(rows), columns=self.csv_keys)
 
-<<<<<<< HEAD
-    def markdown(self, rows: Iterable[Any]) -> list[str]:
-        """The lines of a Markdown table, not escaped; a row with a style is bold."""
-        columns = [column for column in self.columns if column.shown("markdown")]
-        lines = [
-            f"| {' | '.join(str(column.title) for column in columns)} |",
-            f"|{'|'.join('---' if column.unit.left else '---:' for column in columns)}|",
-        ]
-        for row in rows:
-            cells = [cell if isinstance(cell, str) else cell[0] for cell in (column.cell(row) for column in columns)]
-            if self.style is not None and self.style(row):
-                cells = [f"**{cell}**" if cell else "" for cell in cells]
-            lines.append(f"| {' | '.join(cells)} |")
-        return lines
-
-    def html(self, rows: Iterable[Any]) -> str:
-        """An HTML table with the columns and the legends of the terminal's; columns of texts have the class `word`."""
-        from html import escape
-
-        cells_by_column = {
-            column: column.unit.shorten([*map(_plain, cells)], HTML_NAME_WIDTH) if column.unit.shorten else cells
-            for column, cells in self.cells([*rows], "html").items()
-        }
-
-        def line(cells: Iterable[Cell | None], head: bool = False) -> str:
-            texts = []
-            for column, cell in zip(cells_by_column, cells, strict=True):
-                tag, scope = ("th", "col") if head else ("th", "row") if column.unit.shorten else ("td", "")
-                kinds = " ".join(["word"] * column.unit.left + ["wrap"] * column.wrap)
-                attributes = f' scope="{scope}"' * bool(scope) + f' class="{kinds}"' * bool(kinds)
-                texts.append(f"<{tag}{attributes}>{escape(_plain(cell or ''))}</{tag}>")
-            return f"<tr>{''.join(texts)}</tr>"
-
-        head = line((column.title for column in cells_by_column), head=True)
-        body = "".join(map(line, zip(*cells_by_column.values(), strict=True)))
-        note = f'<p class="note">{escape("; ".join(legends))}</p>' if (legends := self.legends(cells_by_column)) else ""
-        return f'<div class="table"><table><thead>{head}</thead><tbody>{body}</tbody></table></div>{note}'
-
-=======
->>>>>>> 23cd400d (Render documents in one module for each format, and estimate with it (report, estimate))
     def cells(self, rows: Sequence[Any], where: str) -> dict[Column, list[Cell]]:
         """The texts of the rows in the columns of `terminal` or `page`, without columns in which nothing is known."""
         shown = {c: [c.cell(row) for row in rows] for c in self.columns if c.shown(where)}
@@ -237,7 +197,6 @@ def joined(between: str) -> Callable[[Iterable[Any]], str]:
     return lambda values: between.join(map(str, values))
 
 
-HTML_NAME_WIDTH = 90
 MIN_NAME_WIDTH = 18  # characters of a name; narrower terminals leave out other columns
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from roofmodel.report.page import IMAGE_SOURCES, html_blocks, page_file, render_page, svg
+from roofmodel.report.html import IMAGE_SOURCES, html_blocks, page_file, render_page, svg
 from roofmodel.trace import picture, tables
 from roofmodel.trace.trace import RunAnalysis
 
