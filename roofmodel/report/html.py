@@ -159,7 +159,8 @@ def rows_html(block: Rows) -> str:
 
 def _figure(figure: Figure) -> str:
     """The picture in SVG, which scales with the page."""
-    return f'<figure role="img" aria-label="{escape(figure.alt)}">{svg(lambda path: figure.draw(path, "svg"))}</figure>'
+    picture = svg(lambda path: figure.draw(path, "svg"))
+    return f'<figure role="img" aria-label="{escape(figure.alt)}">{picture}</figure>'
 
 
 def svg(draw: Callable[[Path], None]) -> str:
