@@ -1,8 +1,8 @@
 """FLOPs, bytes and training memory of any torch module, from what torch dispatches on meta tensors without computing.
 
-Matmul FLOPs come from `torch.utils.flop_counter`, vector FLOPs from the tables below, in the convention of
-`counting/vector_flops.py`. Bytes are the sizes of the tensors that an operator reads and writes. Views cost nothing. An
-operator without an entry in the tables is reported as uncounted, not as zero.
+Matmul FLOPs come from `torch.utils.flop_counter`, vector FLOPs from the table of `roofline/vector_operators.py`. Bytes
+are the sizes of the tensors that an operator reads and writes. Views cost nothing. An operator that is in neither is
+reported as uncounted, not as zero.
 """
 
 from __future__ import annotations
@@ -24,29 +24,14 @@ from roofmodel.count.module_memory import TrainingMemory, tensors, training_memo
 from roofmodel.counting import vector_flops
 from roofmodel.counting.operator import Cost
 from roofmodel.counting.tensors import FORMATS
+from roofmodel.counting.vector_flops import NORM
 from roofmodel.devices.device import Device
 from roofmodel.errors import Option, RoofError, WorkloadError, choices, cut, shorten
 from roofmodel.files.text_files import printable
 from roofmodel.options.values import Optimizer
-from roofmodel.roofline.vector_operators import ELEMENTWISE
+from roofmodel.roofline.vector_operators import OPERATORS
 from roofmodel.timing.roofline import Placement, place
 
-# FLOPs per element of the first input
-OVER_INPUT = {
-    **dict.fromkeys(("sum", "mean", "amax", "amin", "max", "min", "argmax", "argmin", "cumsum", "prod"), 1),
-    **dict.fromkeys(("_adaptive_avg_pool2d", "adaptive_avg_pool2d", "adaptive_avg_pool1d"), 1),
-    **dict.fromkeys(("_softmax", "_log_softmax"), vector_flops.SOFTMAX),
-    **dict.fromkeys(("native_layer_norm", "native_group_norm"), vector_flops.NORM["layernorm"]),
-    **dict.fromkeys(("native_batch_norm", "_native_batch_norm_legit_no_training"), vector_flops.NORM["batchnorm"]),
-    "_fused_rms_norm": vector_flops.NORM["rmsnorm"],
-}
-# FLOPs per element of the output: the window size
-POOLS = ("max_pool2d_with_indices", "avg_pool2d", "max_pool1d", "avg_pool1d")
-COPIES = {
-    "clone", "copy", "cat", "stack", "_to_copy", "embedding", "index", "index_select", "gather", "constant_pad_nd",
-    "repeat", "roll", "flip", "fill", "zero", "zeros", "zeros_like", "ones", "ones_like", "full", "full_like",
-    "arange", "new_zeros", "new_ones", "new_full", "scalar_tensor", "tril", "triu", "slice_scatter", "pixel_shuffle",
-}  # fmt: skip
 FVCORE_LIMIT = 500_000_000  # parameters
 WITHOUT_COST = {"_unsafe_view", "_reshape_alias", "empty", "empty_like", "new_empty", "lift_fresh", "empty_strided"}
 
@@ -385,17 +370,26 @@ def _meta_inputs(shapes: list[tuple[bool, tuple[int, ...]]]) -> tuple[Any, ...]:
 
 
 def _vector(name: str, args: Any, inputs: list[Any], written: list[Any]) -> int | None:
-    """Vector FLOPs of an operator; None if no table has it."""
-    if name in COPIES:
-        return 0
-    if not written:
+    """Vector FLOPs of an operator; None if the table does not have it."""
+    operator = OPERATORS.get(name.removeprefix("_foreach_"))
+    if operator is None:
         return None
-    if name in POOLS:
-        window = args[1] if isinstance(args[1], list | tuple) else [args[1]]
-        return int(written[0].numel() * math.prod(window) ** (2 if name.endswith("2d") and len(window) == 1 else 1))
-    if name in ELEMENTWISE:
-        return int(ELEMENTWISE[name] * written[0].numel())
-    return int(OVER_INPUT[name] * inputs[0].numel()) if name in OVER_INPUT and inputs else None
+    flops, per = operator.flops, "list" if name.startswith("_foreach_") else operator.per
+    if operator.training is not None and any(args[operator.training : operator.training + 1]):
+        flops = NORM["layernorm"]  # with mean and variance
+    if not flops:
+        return 0
+    sizes = {"list": tensors(args[:1]), "input": inputs[:1], "output": written[:1], "window": written[:1]}
+    if per == "larger":
+        return int(flops * max(inputs[0].numel(), written[0].numel()))
+    elements = sum(tensor.numel() for tensor in sizes[per])
+    return int(flops * elements * (_window(name, args[1]) if per == "window" else 1))
+
+
+def _window(name: str, sides: Any) -> int:
+    """The values of a pool's window: of one side, given as a number or a list, or of each."""
+    window = sides if isinstance(sides, list | tuple) else [sides]
+    return int(math.prod(window) ** (int(name[name.index("d") - 1]) if len(window) == 1 else 1))
 
 
 def _fvcore(module: Any, inputs: tuple[Any, ...]) -> int | None:

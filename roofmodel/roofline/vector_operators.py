@@ -1,72 +1,113 @@
-"""Vector FLOPs and bytes of PyTorch's operators from their recorded arguments: elementwise, reductions, norms, copies.
+"""Vector FLOPs and bytes of PyTorch's operators: elementwise, reductions, norms, pools, copies. One table for all.
 
-FLOPs per element follow `counting/vector_flops.py`, as in `roof count`. Bytes are compulsory traffic: each tensor
-is read or written once.
+`roof count` computes FLOPs from the tensors of a call, `work` FLOPs and bytes from the arguments that a profile has.
+FLOPs per element follow `counting/vector_flops.py`. Bytes are compulsory traffic: each tensor is read or written once.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Literal, NamedTuple
 
 from roofmodel.counting import vector_flops
-from roofmodel.counting.vector_flops import ACTIVATION, BACKWARD_FACTOR, NORM, OPTIMIZER
+from roofmodel.counting.vector_flops import ACTIVATION, BACKWARD_FACTOR, NORM, OPTIMIZER, FlopCount
 from roofmodel.roofline.matrix_operators import broadcast
 from roofmodel.roofline.recorded_inputs import FLOATS, Arguments, NotCounted, RecordedTensor, Work
 
-# FLOPs per element of the output
-ELEMENTWISE = {
-    **dict.fromkeys(("add", "sub", "rsub", "mul", "div", "neg", "abs", "maximum", "minimum", "where"), 1),
-    **dict.fromkeys(("exp", "log", "sqrt", "rsqrt", "reciprocal", "pow", "erf", "sin", "cos", "floor", "round"), 1),
-    **dict.fromkeys(("eq", "ne", "lt", "le", "gt", "ge", "clamp_min", "clamp_max", "masked_fill", "threshold"), 1),
-    **{
-        name: vector_flops.ACTIVATION[name]
-        for name in ("relu", "leaky_relu", "tanh", "sigmoid", "silu", "gelu", "mish")
-    },
-    "clamp": 2, "hardtanh": 2, "addcmul": 3, "addcdiv": 3, "lerp": 3,
-}  # fmt: skip
+Per = Literal["output", "input", "larger", "window", "list"]
+
+
+class VectorOperator(NamedTuple):
+    """FLOPs per element of what `per` names, and the work from recorded arguments.
+
+    `per`: the output, the first input, the larger of both, each window of a pool, or all tensors of the first list.
+    `training` is the argument that says whether a batch norm computes mean and variance.
+    """
+
+    flops: int
+    per: Per
+    work: Callable[[Arguments], Work]
+    training: int | None = None
+
+
 _TRUTH = frozenset({
     "eq", "ne", "lt", "le", "gt", "ge", "logical_not", "logical_and", "logical_or", "logical_xor", "isnan", "isinf",
     "isfinite",
 })  # fmt: skip
 _BACKWARD = BACKWARD_FACTOR["inputs"]
-# FLOPs per element of the output, and the number of tensors that are read: more arguments are outputs.
+_ONE = FlopCount(1, "one operation")
+_LEAKY = ACTIVATION["leaky_relu"]
+# FLOPs per element of the output, by the number of tensors that are read: more arguments are outputs.
 _UNARY = {
-    name: ELEMENTWISE[name]
-    for name in ("neg", "abs", "exp", "log", "sqrt", "rsqrt", "reciprocal", "erf", "sin", "cos", "floor", "round")
-} | {
-    name: ACTIVATION[name] for name in ("relu", "leaky_relu", "tanh", "sigmoid", "silu", "gelu", "mish", "relu6")
-} | {
-    **dict.fromkeys(("ceil", "trunc", "sign", "sgn", "log1p", "expm1", "log2", "log10", "exp2", "tan", "square"), 1),
-    **dict.fromkeys(("logical_not", "bitwise_not", "isnan", "isinf", "isfinite", "erfinv", "frac"), 1),
-    "clamp": 2, "hardtanh": 2, "threshold": 1, "elu": 3, "softplus": 3, "hardswish": 4, "hardsigmoid": 3,
-    "log_sigmoid_forward": 3, "logit": 3, "celu": 3,
+    **dict.fromkeys(("neg", "abs", "exp", "log", "sqrt", "rsqrt", "reciprocal", "erf", "sin", "cos", "floor"), _ONE),
+    **dict.fromkeys(("round", "ceil", "trunc", "sign", "sgn", "log1p", "expm1", "log2", "log10", "exp2", "tan"), _ONE),
+    **dict.fromkeys(("square", "logical_not", "bitwise_not", "isnan", "isinf", "isfinite", "erfinv", "frac"), _ONE),
+    **{name: ACTIVATION[name] for name in ("relu", "tanh", "sigmoid", "silu", "gelu", "mish", "relu6")},
+    "leaky_relu": _LEAKY, "rrelu_with_noise": _LEAKY,
+    "threshold": FlopCount(1, "compare"),
+    "clamp": FlopCount(2, "min(max(x, a), b)"),
+    "hardtanh": FlopCount(2, "min(max(x, a), b)"),
+    "hardshrink": FlopCount(2, "x where |x| > a: absolute value 1, compare 1"),
+    "softshrink": FlopCount(3, "x - a above a, x + a below -a: compare 2, add 1"),
+    "elu": FlopCount(3, "x above 0, a (exp(x) - 1) below: exp - 1 is 1, multiply 1, choose the branch 1"),
+    "celu": FlopCount(4, "as elu, of x / a: divide 1"),
+    "softplus": FlopCount(3, "log(1 + exp(x))"),
+    "log_sigmoid_forward": FlopCount(3, "-log(1 + exp(-x)), the negations not counted"),
+    "logit": FlopCount(3, "log(x / (1 - x))"),
+    "hardsigmoid": FlopCount(4, "min(max(x + 3, 0), 6) / 6"),
+    "hardswish": FlopCount(5, "x min(max(x + 3, 0), 6) / 6 (Howard et al., arXiv 1905.02244)"),
 }  # fmt: skip
 _BINARY = {
-    **{name: ELEMENTWISE[name] for name in ("add", "sub", "rsub", "mul", "div", "maximum", "minimum", "pow")},
-    **{name: ELEMENTWISE[name] for name in ("eq", "ne", "lt", "le", "gt", "ge", "clamp_min", "clamp_max")},
-    **dict.fromkeys(("masked_fill", "remainder", "fmod", "atan2", "true_divide", "floor_divide"), 1),
-    **dict.fromkeys(("threshold_backward", "relu_backward", "logical_and", "logical_or", "logical_xor"), 1),
-    **dict.fromkeys(("bitwise_and", "bitwise_or", "bitwise_xor", "__and__", "__or__", "__xor__"), 1),
-    "mse_loss": 2, "smooth_l1_loss": 4, "l1_loss": 2, "hypot": 4,
-    "tanh_backward": 3, "sigmoid_backward": 3, "hardtanh_backward": 2, "hardsigmoid_backward": 2,
-    "leaky_relu_backward": _BACKWARD * ACTIVATION["leaky_relu"], "elu_backward": 4, "softplus_backward": 4,
-    "gelu_backward": _BACKWARD * ACTIVATION["gelu"], "silu_backward": _BACKWARD * ACTIVATION["silu"],
-    "hardswish_backward": 4, "mish_backward": _BACKWARD * ACTIVATION["mish"], "native_dropout_backward": 2,
-    "masked_scale": 2,
+    **dict.fromkeys(("add", "sub", "rsub", "mul", "div", "maximum", "minimum", "pow", "true_divide"), _ONE),
+    **dict.fromkeys(("eq", "ne", "lt", "le", "gt", "ge", "clamp_min", "clamp_max", "masked_fill"), _ONE),
+    **dict.fromkeys(("remainder", "fmod", "atan2", "floor_divide", "logical_and", "logical_or", "logical_xor"), _ONE),
+    **dict.fromkeys(("bitwise_and", "bitwise_or", "bitwise_xor", "__and__", "__or__", "__xor__"), _ONE),
+    "_prelu_kernel": _LEAKY,
+    "threshold_backward": FlopCount(1, "compare"),
+    "relu_backward": FlopCount(1, "compare"),
+    "mse_loss": FlopCount(2, "(x - y)^2"),
+    "l1_loss": FlopCount(2, "|x - y|"),
+    "smooth_l1_loss": FlopCount(4, "|x - y|: 2; times itself 1, choose the branch 1"),
+    "hypot": FlopCount(4, "sqrt(x^2 + y^2)"),
+    "tanh_backward": FlopCount(3, "g (1 - y^2)"),
+    "sigmoid_backward": FlopCount(3, "g y (1 - y)"),
+    "hardtanh_backward": FlopCount(2, "g between a and b: compare 2"),
+    "hardsigmoid_backward": FlopCount(3, "g / 6 between -3 and 3: compare 2, divide 1"),
+    "hardswish_backward": FlopCount(5, "g (x / 3 + 1/2) between -3 and 3: compare 2, multiply 2, add 1"),
+    "elu_backward": FlopCount(4, "g a exp(x) below 0: exp 1, multiply 2, compare 1"),
+    "softplus_backward": FlopCount(4, "g z / (1 + z), z = exp(x)"),
+    "leaky_relu_backward": FlopCount(_BACKWARD * _LEAKY, _BACKWARD.operations),
+    "gelu_backward": FlopCount(_BACKWARD * ACTIVATION["gelu"], _BACKWARD.operations),
+    "silu_backward": FlopCount(_BACKWARD * ACTIVATION["silu"], _BACKWARD.operations),
+    "mish_backward": FlopCount(_BACKWARD * ACTIVATION["mish"], _BACKWARD.operations),
+    "native_dropout_backward": FlopCount(2, "times the mask, times the scale"),
+    "masked_scale": FlopCount(2, "times the mask, times the scale"),
 }  # fmt: skip
-_TERNARY = {"addcmul": 3, "addcdiv": 3, "lerp": 3, "where": 1, "mse_loss_backward": 3, "smooth_l1_loss_backward": 4}
-_ELEMENTWISE = (_UNARY, _BINARY, _TERNARY)
+_TERNARY = {
+    "where": FlopCount(1, "choose"),
+    "addcmul": FlopCount(3, "x + a y z"),
+    "addcdiv": FlopCount(3, "x + a y / z"),
+    "lerp": FlopCount(3, "x + a (y - x)"),
+    "mse_loss_backward": FlopCount(3, "g a (x - y)"),
+    "smooth_l1_loss_backward": FlopCount(4, "x - y 1, choose the branch 1, divide 1, times g 1"),
+}
+_ELEMENTWISE: tuple[Mapping[str, FlopCount], ...] = (_UNARY, _BINARY, _TERNARY)
 _WRITES = (
     "fill", "zero", "normal", "uniform", "bernoulli", "random", "exponential", "zeros", "ones", "full", "arange",
-    "eye", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like",
+    "eye", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "scalar_tensor",
 )  # fmt: skip
 _MOVES = ("clone", "contiguous", "_to_copy", "roll", "flip", "tril", "triu", "pixel_shuffle", "pixel_unshuffle")
 _REDUCTIONS = {
-    **dict.fromkeys(("sum", "mean", "amax", "amin", "max", "min", "argmax", "argmin", "prod", "all", "any"), 1),
-    "norm": 2, "linalg_vector_norm": 2, "nansum": 1, "var": 4, "std": 4, "var_mean": 4, "std_mean": 4, "logsumexp": 3,
-}  # fmt: skip
-_SCANS = {"cumsum": 1, "cumprod": 1, "logcumsumexp": 3}
+    **dict.fromkeys(("sum", "mean", "amax", "amin", "max", "min", "argmax", "argmin", "prod", "all", "any"), _ONE),
+    "nansum": _ONE,
+    "norm": FlopCount(2, "square 1, sum 1"),
+    "linalg_vector_norm": FlopCount(2, "square 1, sum 1"),
+    **dict.fromkeys(("var", "std", "var_mean", "std_mean"), FlopCount(4, "mean 1, subtract it 1, square 1, sum 1")),
+    "logsumexp": FlopCount(3, "subtract the maximum 1, exp 1, sum 1"),
+}
+_SCANS = {"cumsum": _ONE, "cumprod": _ONE, "logcumsumexp": FlopCount(3, "subtract the maximum 1, exp 1, sum 1")}
 
 
 def work(name: str, args: Arguments) -> Work | None:
@@ -76,15 +117,11 @@ def work(name: str, args: Arguments) -> Work | None:
     """
     if name.startswith("_foreach_"):
         return _foreach(name.removeprefix("_foreach_"), args)
-    for inputs, table in enumerate(_ELEMENTWISE, 1):
-        if name in table:
-            return _elementwise(name, args, inputs, table[name])
-    if name in _FORMULAS:
-        return _FORMULAS[name](args)
-    return None
+    operator = OPERATORS.get(name)
+    return operator.work(args) if operator else None
 
 
-def _elementwise(name: str, args: Arguments, inputs: int, flops: int) -> Work:
+def _elementwise(name: str, inputs: int, flops: int, args: Arguments) -> Work:
     operands = [each for i in range(inputs) if (each := args.optional(i))]
     if not operands:
         raise NotCounted("it has no tensor argument")
@@ -197,7 +234,7 @@ def _norm_backward(flops: int, gradient: int, source: int, parameters: tuple[int
         of_output, of_input = args.tensor(gradient), args.tensor(source)
         parameter_bytes = [each.bytes for i in parameters if (each := args.optional(i))]
         size = of_output.bytes + of_input.bytes + sum(parameter_bytes) + of_input.elements * of_input.width
-        return Work(0, int(_BACKWARD * flops) * of_input.elements, size, of_input.form)
+        return Work(0, int(flops) * of_input.elements, size, of_input.form)
 
     return count
 
@@ -268,11 +305,11 @@ def _average_pool(args: Arguments) -> Work:
     return Work(0, outputs * window, source.bytes + outputs * source.width, source.form)
 
 
-def _max_pool(args: Arguments) -> Work:
+def _max_pool(args: Arguments, has_indices: bool = True) -> Work:
     """max_pool2d_with_indices(self, kernel, stride, padding, dilation, ceil_mode); indices take 8 bytes each."""
     source, outputs = args.tensor(0), _outputs(args, 4, 5)
     window = math.prod(args.integers(1))
-    return Work(0, outputs * window, source.bytes + outputs * (source.width + 8), source.form)
+    return Work(0, outputs * window, source.bytes + outputs * (source.width + 8 * has_indices), source.form)
 
 
 def _resized(flops: int) -> Callable[[Arguments], Work]:
@@ -350,56 +387,136 @@ def _selected_weights(args: Arguments, index: int, rows: int) -> int:
     return min(rows, weight.elements) * weight.width if weight else 0
 
 
-_FORMULAS: Mapping[str, Callable[[Arguments], Work]] = {
-    **dict.fromkeys(_WRITES, _written),
-    **dict.fromkeys(_MOVES, _moved),
-    **{name: _reduction(flops, 2 if "norm" in name else 1) for name, flops in _REDUCTIONS.items()},
-    **{name: _over_input(flops) for name, flops in _SCANS.items()},
-    "copy": _copied,
-    "cat": _concatenated,
-    "stack": _concatenated,
-    "_cat": _concatenated,
-    **dict.fromkeys(("_softmax", "_log_softmax", "softmax", "log_softmax"), _over_input(vector_flops.SOFTMAX)),
-    **dict.fromkeys(
-        ("_softmax_backward_data", "_log_softmax_backward_data"), _over_input(vector_flops.SOFTMAX_GRADIENT, reads=2)
+def _gated(args: Arguments) -> Work:
+    """glu(self, dim): one half of the input times the sigmoid of the other."""
+    source = args.tensor(0)
+    outputs = source.elements // 2
+    return Work(0, int(GLU) * outputs, source.bytes + outputs * source.width, source.form)
+
+
+def _new(args: Arguments) -> Work:
+    """new_zeros(self, size) and its like: self gives the type only."""
+    source = args.tensor(0)
+    return Work(0, 0, math.prod(args.integers(1)) * source.width, source.form)
+
+
+def _padded(args: Arguments) -> Work:
+    """constant_pad_nd(self, pad, value): `pad` has two widths for each dimension, the last one first."""
+    source, widths = args.tensor(0), args.integers(1)
+    if len(widths) % 2 or len(widths) > 2 * len(source.shape):
+        raise NotCounted("its recorded shapes do not fit together")
+    sizes = [*source.shape[::-1]]
+    for axis, more in enumerate(zip(widths[::2], widths[1::2], strict=True)):
+        sizes[axis] += sum(more)
+    return Work(0, 0, source.bytes + max(0, math.prod(sizes)) * source.width, source.form)
+
+
+def _repeated(args: Arguments) -> Work:
+    """repeat(self, repeats)."""
+    source = args.tensor(0)
+    return Work(0, 0, source.bytes + source.elements * math.prod(args.integers(1)) * source.width, source.form)
+
+
+def _scattered(args: Arguments) -> Work:
+    """slice_scatter(self, src, ...): a copy of self with src in a slice."""
+    source, part = args.tensor(0), args.tensor(1)
+    return Work(0, 0, source.bytes + part.bytes + source.elements * source.width, source.form)
+
+
+def _indexed(args: Arguments) -> Work:
+    raise NotCounted("the shapes of its indices are not recorded")
+
+
+BILINEAR = FlopCount(7, "2 x 2 neighbors: 4 multiplications and 3 additions, shared weights")
+GLU = FlopCount(ACTIVATION["sigmoid"] + 1, "sigmoid 3, multiply 1 (Dauphin et al., arXiv 1612.08083)")
+_WINDOW = FlopCount(1, "one comparison or addition per value of a window")
+_LAYERNORM, _RMSNORM, _BATCHNORM = NORM["layernorm"], NORM["rmsnorm"], NORM["batchnorm"]
+_GRADIENT = _BACKWARD * _LAYERNORM
+
+
+def _copy(work: Callable[[Arguments], Work]) -> VectorOperator:
+    return VectorOperator(0, "output", work)
+
+
+def _rows(
+    names: str, per: Per, flops: int, build: Callable[..., Callable[[Arguments], Work]], *details: object
+) -> dict[str, VectorOperator]:
+    """The same row for several names; `build(flops, *details)` is the work from recorded arguments."""
+    return dict.fromkeys(names.split(), VectorOperator(flops, per, build(flops, *details)))
+
+
+OPERATORS: Mapping[str, VectorOperator] = {
+    **{
+        name: VectorOperator(flops, "output", partial(_elementwise, name, reads, int(flops)))
+        for reads, table in enumerate(_ELEMENTWISE, 1)
+        for name, flops in table.items()
+    },
+    **dict.fromkeys(_WRITES, _copy(_written)),
+    **dict.fromkeys(_MOVES, _copy(_moved)),
+    **dict.fromkeys(("cat", "stack", "_cat"), _copy(_concatenated)),
+    **dict.fromkeys(("new_zeros", "new_ones", "new_full"), _copy(_new)),
+    "copy": _copy(_copied),
+    "embedding": _copy(_embedding),
+    "index_select": _copy(_index_select),
+    "gather": _copy(_gather),
+    "index": _copy(_indexed),
+    "constant_pad_nd": _copy(_padded),
+    "repeat": _copy(_repeated),
+    "slice_scatter": _copy(_scattered),
+    **dict.fromkeys(("nll_loss_forward", "nll_loss2d_forward"), _copy(_loss)),
+    **dict.fromkeys(("nll_loss_backward", "nll_loss2d_backward"), _copy(_loss_backward)),
+    **{
+        name: VectorOperator(flops, "input", _reduction(flops, 2 if "norm" in name else 1))
+        for name, flops in _REDUCTIONS.items()
+    },
+    **{name: VectorOperator(flops, "input", _over_input(flops)) for name, flops in _SCANS.items()},
+    "glu": VectorOperator(GLU, "output", _gated),
+    **_rows("_softmax _log_softmax softmax log_softmax", "input", vector_flops.SOFTMAX, _over_input),
+    **_rows(
+        "_softmax_backward_data _log_softmax_backward_data", "input", vector_flops.SOFTMAX_GRADIENT, _over_input, 2
     ),
-    "native_layer_norm": _norm(NORM["layernorm"], parameters=(2, 3)),
-    "native_layer_norm_backward": _norm_backward(NORM["layernorm"], 0, 1, (3, 4, 5, 6)),
-    "native_group_norm": _norm(NORM["layernorm"], parameters=(1, 2)),
-    "native_group_norm_backward": _norm_backward(NORM["layernorm"], 0, 1, (2, 3, 4)),
-    "_fused_rms_norm": _norm(NORM["rmsnorm"], parameters=(2,)),
-    "_fused_rms_norm_backward": _norm_backward(NORM["rmsnorm"], 0, 1, (3, 4)),
-    **dict.fromkeys(("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm"), _batch_norm(5)),
-    "_native_batch_norm_legit": _batch_norm(5),
-    "_native_batch_norm_legit_no_training": _norm(NORM["batchnorm"], parameters=(1, 2, 3, 4)),
-    "_batch_norm_with_update": _batch_norm(None),
-    "native_batch_norm_backward": _norm_backward(NORM["layernorm"], 0, 1, (2, 5, 6)),
+    **_rows("native_layer_norm", "input", _LAYERNORM, _norm, (2, 3)),
+    **_rows("native_layer_norm_backward", "input", _GRADIENT, _norm_backward, 0, 1, (3, 4, 5, 6)),
+    **_rows("native_group_norm", "input", _LAYERNORM, _norm, (1, 2)),
+    **_rows("native_group_norm_backward", "input", _GRADIENT, _norm_backward, 0, 1, (2, 3, 4)),
+    **_rows("_fused_rms_norm", "input", _RMSNORM, _norm, (2,)),
+    **_rows("_fused_rms_norm_backward", "input", _BACKWARD * _RMSNORM, _norm_backward, 0, 1, (3, 4)),
     **dict.fromkeys(
-        ("cudnn_batch_norm_backward", "miopen_batch_norm_backward"), _norm_backward(NORM["layernorm"], 1, 0, (2, 5, 6))
+        ("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm", "_native_batch_norm_legit"),
+        VectorOperator(_BATCHNORM, "input", _batch_norm(5), training=5),
     ),
-    "batch_norm_backward": _norm_backward(NORM["layernorm"], 0, 1, (2, 5, 6)),
-    "embedding": _embedding,
-    "index_select": _index_select,
-    "gather": _gather,
-    "embedding_dense_backward": _embedding_backward,
-    **dict.fromkeys(("max_pool2d_with_indices", "max_pool3d_with_indices"), _max_pool),
-    **dict.fromkeys(("avg_pool2d", "avg_pool3d"), _average_pool),
-    **dict.fromkeys(("_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "adaptive_avg_pool2d"), _resized(1)),
-    "upsample_nearest2d": _resized(0),
-    "upsample_bilinear2d": _resized(7),
-    "upsample_bicubic2d": _resized(vector_flops.BICUBIC),
+    **_rows("_native_batch_norm_legit_no_training", "input", _BATCHNORM, _norm, (1, 2, 3, 4)),
+    "_batch_norm_with_update": VectorOperator(_LAYERNORM, "input", _batch_norm(None)),
+    **_rows("native_batch_norm_backward batch_norm_backward", "input", _GRADIENT, _norm_backward, 0, 1, (2, 5, 6)),
+    **_rows(
+        "cudnn_batch_norm_backward miopen_batch_norm_backward", "input", _GRADIENT, _norm_backward, 1, 0, (2, 5, 6)
+    ),
+    **dict.fromkeys(
+        ("max_pool2d_with_indices", "max_pool3d_with_indices"), VectorOperator(_WINDOW, "window", _max_pool)
+    ),
+    "max_pool1d": VectorOperator(_WINDOW, "window", partial(_max_pool, has_indices=False)),
+    **dict.fromkeys(("avg_pool1d", "avg_pool2d", "avg_pool3d"), VectorOperator(_WINDOW, "window", _average_pool)),
+    **_rows(
+        "_adaptive_avg_pool2d _adaptive_avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d", "larger", _ONE, _resized
+    ),
+    **_rows("upsample_nearest2d", "larger", 0, _resized),
+    **_rows("upsample_bilinear2d", "larger", BILINEAR, _resized),
+    **_rows("upsample_bicubic2d", "larger", vector_flops.BICUBIC, _resized),
     **dict.fromkeys(
         (
             "max_pool2d_with_indices_backward", "max_pool3d_with_indices_backward", "avg_pool2d_backward",
             "_adaptive_avg_pool2d_backward",
         ),
-        _pool_backward,
+        VectorOperator(FlopCount(1, "add the gradient"), "input", _pool_backward),
     ),
-    "native_dropout": _dropout,
-    "_fused_dropout": _dropout,
-    **dict.fromkeys(("_fused_adam", "_fused_adamw"), _optimizer(OPTIMIZER["adam"], 2)),
-    "_fused_sgd": _optimizer(OPTIMIZER["momentum"], 1),
-    "_amp_foreach_non_finite_check_and_unscale": _unscale,
-    **dict.fromkeys(("nll_loss_forward", "nll_loss2d_forward"), _loss),
-    **dict.fromkeys(("nll_loss_backward", "nll_loss2d_backward"), _loss_backward),
+    "embedding_dense_backward": VectorOperator(FlopCount(1, "add the gradient"), "input", _embedding_backward),
+    **dict.fromkeys(
+        ("native_dropout", "_fused_dropout"),
+        VectorOperator(FlopCount(2, "compare a random number 1, scale 1"), "input", _dropout),
+    ),
+    **_rows("_fused_adam _fused_adamw", "list", OPTIMIZER["adam"], _optimizer, 2),
+    **_rows("_fused_sgd", "list", OPTIMIZER["momentum"], _optimizer, 1),
+    "_amp_foreach_non_finite_check_and_unscale": VectorOperator(FlopCount(2, "check 1, scale 1"), "list", _unscale),
 }  # fmt: skip
+"""By name without `aten::` and without the underscore of operators in place. `_foreach_` operators are those of their
+name without it, on each tensor of a list."""

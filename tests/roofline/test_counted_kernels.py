@@ -489,6 +489,32 @@ def test_tf32_follows_from_the_kernel_name():
     assert work("mm", a, b, kernel="cutlass_80_tensorop_s1688tf32gemm_256x128").form == "tf32"
 
 
+@pytest.mark.parametrize(
+    ("name", "args", "flops"),
+    [
+        ("constant_pad_nd", (meta(4, 6, 8), [1, 2, 3, 4], 0.0), 0),
+        ("repeat", (meta(6, 8), [2, 3, 4]), 0),
+        ("slice_scatter", (meta(6, 8), meta(2, 8), 0, 1, 3), 0),
+        ("glu", (meta(6, 8), -1), 6 * 4 * (3 + 1)),  # sigmoid, multiply
+        ("avg_pool1d", (meta(2, 6, 8), [4], [2], [0], False, True), 2 * 6 * 3 * 4),  # windows at 0, 2 and 4
+        ("max_pool1d", (meta(2, 6, 8), [4], [2], [1], [1], False), 2 * 6 * 4 * 4),
+        ("hardswish", (meta(6, 8),), 6 * 8 * 5),
+        ("_prelu_kernel", (meta(6, 8), meta(6, 8)), 6 * 8 * 2),
+    ],
+    ids=lambda each: each if isinstance(each, str) else "",
+)
+def test_vector_operators_read_their_tensors_and_write_the_output_of_torch(name, args, flops):
+    output = getattr(torch.ops.aten, name)(*args)
+    tensors = [each for each in (*args, output) if isinstance(each, torch.Tensor)]
+    found = work(name, *args)
+    assert found.bytes == 2 * sum(each.numel() for each in tensors)
+    assert found.vector_flops == flops
+
+
+def test_a_new_tensor_of_zeros_is_only_written():
+    assert work("new_zeros", meta(6, 8), [3, 5]).bytes == 2 * 3 * 5
+
+
 def test_damaged_arguments_give_a_reason_and_no_error():
     damaged = [
         RecordedInputs(),
@@ -499,9 +525,9 @@ def test_damaged_arguments_give_a_reason_and_no_error():
             ((2, 3, 8, 8), (4, 3, 3, 3)), ("float",) * 2, ("", "", "", "[0, 0]", "[0, 0]", "[0]", "x", "", "0")
         ),
     ]
-    from roofmodel.roofline.vector_operators import _FORMULAS
+    from roofmodel.roofline.vector_operators import OPERATORS
 
-    names = [f"aten::{name}" for name in (*FORMULAS, *_FORMULAS, "add", "where", "_foreach_add")]
+    names = [f"aten::{name}" for name in (*FORMULAS, *OPERATORS, "_foreach_add")]
     for inputs in damaged:
         for name in names:
             found = count_kernels(["k"], [0.0], [0], Operators([name], [inputs], [-1]))[0]
