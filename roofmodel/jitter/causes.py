@@ -1,7 +1,24 @@
-"""Why ranks are late: the persistent, frequent or random delays of a run, each with its evidence.
+"""Why ranks are late: the persistent and the single delays of a run, each with its evidence.
 
-A delay of a rank is the excess of one part of its lateness (`lateness.py`) over the usual value of the other ranks. It
-is a cause if it is at least SIGNIFICANT of the step time and stands out from the noise between ranks and between steps.
+The rule: the excess of a rank in a step is its lateness (`lateness.py`) minus the median of the other ranks in the same
+step, so what a step costs all ranks cancels. Two hypotheses are tested against ranks that are equal but for noise.
+
+1. A rank is late in a single step: its excess, minus the rank's own median over steps, is an outlier. Times of single
+   steps have longer tails than the normal distribution, so the tails of the noise are taken as exponential. Their scale
+   is the median absolute residual of all ranks, with n = (steps - 1) * (ranks - 1) degrees of freedom, and the
+   probability that one residual exceeds x scales is (1 + x / n)**-n / 2.
+2. A rank is late in all steps. Single late steps are left out. Either the mean of the rank, minus the median of the
+   other ranks' means, exceeds 0 by Student's t test with n degrees of freedom; the variance is the mean over ranks, or
+   that of the rank if it is larger. Or the excess is above 0 in more steps than the sign test allows, which needs more
+   steps, but no assumption about the noise; from so many steps on, each has half of the level. If ranks differ from
+   each other persistently, only the latest one is named, and those that stand out from the differences between the
+   others (Student's t with ranks - 2).
+
+Both are corrected by Bonferroni, over ranks x steps and over ranks: in a run without delays, each of them names a rank
+with a probability of at most LEVEL. An effect below SIGNIFICANT of a step is not reported. The cause of a delay is its
+largest part, and the evidence denies another part only if it is below SIGNIFICANT. With one step there is no noise to
+compare with, and delays are said to be untested. If no rank is late in all steps, but the ranks wait for the latest one
+for VARIATION of the step, that is reported as variation.
 
     gpu       longer kernels                            cpu      later launches
     input     a longer gap before the step, or time in the data loader
@@ -16,6 +33,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
@@ -25,53 +43,28 @@ from roofmodel.jitter.kernels import Booleans
 from roofmodel.jitter.ranks import ComparedRank
 from roofmodel.numbers import units
 
-# The thresholds are choices of this project, without an external source.
-
-# Shares of the step time from which a delay is reported. A persistent delay costs its share in every step, and can be
-# removed as a whole; smaller ones are not worth the search. Random lateness is never zero and has no single reason to
-# remove, so it is reported from 2 % on.
-SIGNIFICANT, RANDOM = 0.005, 0.02
+LEVEL = 0.01  # probability that a cause is named in a run of equal ranks: users follow each one up by hand
+SIGNIFICANT = 0.005  # of a step; a smaller effect is not worth the search
+# Share of a step that ranks wait for changing ranks, from which it is reported. It is never zero, and it is the sum of
+# what all ranks do, so it has no single reason to remove.
+VARIATION = 0.02
 THRESHOLD = 100e-6  # seconds of deviation from which a rank is late in a short step: above the jitter of launches
-
-# Distances from the differences between the other ranks, in standard deviations. A rank that is also the latest in more
-# steps than chance allows needs 3. Single steps count from twice 4.5 on, because the times of single steps have more
-# outliers than a normal distribution.
-DEVIATIONS, DEVIATIONS_OF_LATEST, OF_SINGLE_STEPS = 4.5, 3.0, 2 * 4.5
-CHANCE = 0.005  # probability that one of the equal ranks of a run is the latest as often
-OF_PART = 10  # factor of ERROR and CHANCE for the parts of a lateness: the rank is known to be late as a whole
-
-# Student's t test of the delay of a rank: the probability that one of the ranks of a run without delays passes; least
-# degrees of freedom; those from which single outliers are left out; ratio from which a variance is not the common one;
-# degrees of freedom from which the distribution is a normal one.
-ERROR, LEAST_FREEDOM, FREEDOM_OF_OUTLIERS, OTHER_VARIANCE, MANY = 0.007, 2, 9, 6.0, 1000
-
-# A rank is frequently late in at least a tenth of the steps (two steps at least are needed for it, so runs of 20), and
-# OTHERS_LATE times as often as the median rank: delays that all ranks have now and then are no property of one rank.
-FREQUENT, OTHERS_LATE = 0.1, 5
-
-# Shares of a lateness. A second part is a cause as well if it has nearly half of the rank's delay; less is often a
-# consequence of the first. In a single step, which no median smooths, a part must have a quarter to be named.
-SECOND, EXPLAINED = 0.4, 0.25
-BY_COMPUTE = 0.6  # clearly more than half of random lateness is of kernels: the workload varies
-OFTEN_LATEST = 0.5  # of the steps: a rank that is the latest in half of them is named
-
+# Share of a delay from which one of its parts counts: less is often a consequence of another part. A wait for input is
+# at the start of the step alone: with a quarter of the gaps at other launches, the CPU is slow.
+PART = 0.25
 # Hosts: 3 of 4 ranks must be late, so that one rank that noise hides does not hide its host. Files that do not state
 # hosts are cut into blocks of the usual numbers of GPUs of a server.
 OF_HOST, HOST_SIZES = 0.75, (16, 8, 4)
+MAX_NAMED = 3  # ranks with single late steps that have a cause of their own; the others have one together
 
-# The first gap of a step compared with all its other gaps. A slow CPU delays every launch, and most launches are after
-# the first; if the first gap alone has 3 times the sum of the others, the start of the step is the reason.
-FIRST_ALONE = 3
-SIMILAR = 2  # ratio of the lengths of two halves of the ranks from which they are two groups, not one and its tail
-
-# Statistics of a normal distribution.
-NORMAL_HALF = 1.349  # length of its shortest half, in standard deviations
-MAD = 1.4826  # standard deviation / median absolute deviation
+QUARTILE = NormalDist().inv_cdf(0.75)  # of the normal distribution, in standard deviations
+MANY = 1000  # degrees of freedom from which Student's t is a normal distribution
 
 KINDS = {
     "compute": "gpu", "extra": "workload", "input": "input", "first": "input", "launch": "cpu", "queued": "rank",
     "unknown": "rank", "network": "network",
 }  # fmt: skip
+GAPS = ("input", "first", "launch", "queued", "unknown")
 
 
 class Cause(NamedTuple):
@@ -89,11 +82,37 @@ class Cause(NamedTuple):
 
 class _Delay(NamedTuple):
     rank: int  # place
-    kind: str
     part: str
-    seconds: float
-    steps: int  # in which the rank is late; all if it is persistent
-    persistent: bool
+    seconds: float  # of the part; of single steps, the sum
+    parts: Mapping[str, float]  # seconds of all parts
+    steps: tuple[int, ...] = ()  # places of single late steps; empty: late in all steps
+
+    @property
+    def kind(self) -> str:
+        return KINDS[self.part]
+
+
+class _Run(NamedTuple):
+    """S steps of R ranks that have at least one of them."""
+
+    parts: Mapping[str, Floats]  # S x R, seconds
+    ranks: Sequence[ComparedRank]
+    steps: Sequence[int]  # numbers
+    step_seconds: float
+
+    @property
+    def lateness(self) -> Floats:
+        """S x R."""
+        return np.asarray(sum(self.parts.values()))
+
+    @property
+    def least(self) -> float:
+        """The smallest effect that is reported, in seconds."""
+        return SIGNIFICANT * self.step_seconds
+
+    def amount(self, seconds: float) -> str:
+        """Such as `3 ms per step (1.2% of the step)`."""
+        return f"{units.seconds(seconds)} per step ({seconds / self.step_seconds:.1%} of the step)"
 
 
 def late_threshold(threshold: float | None, step_seconds: float) -> float:
@@ -105,140 +124,138 @@ def late_threshold(threshold: float | None, step_seconds: float) -> float:
 
 
 def find_causes(
-    parts: Mapping[str, Floats], ranks: Sequence[ComparedRank], step_seconds: float, transfers: Floats
+    parts: Mapping[str, Floats],
+    ranks: Sequence[ComparedRank],
+    steps: Sequence[int],
+    step_seconds: float,
+    transfers: Floats,
 ) -> list[Cause]:
     """The causes, most seconds first. `transfers`: transfer time of the collectives of each step, S."""
     compared = np.flatnonzero(~np.isnan(parts["compute"]).all(axis=0))
     if not step_seconds or len(compared) < 2:
         return []
-    parts = {name: values[:, compared] for name, values in parts.items()}
-    ranks = [ranks[place] for place in compared.tolist()]
-    parts = _first_gaps_as_launches(parts) if _has_loader(parts) else parts
+    parts = _with_late_starts({name: values[:, compared] for name, values in parts.items()})
+    run = _Run(parts, [ranks[place] for place in compared.tolist()], steps, step_seconds)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # steps that no rank of a host has: their median is NaN
-        causes = list(_systematic(parts, ranks, step_seconds))
-        causes += _slow_network(transfers, step_seconds)
-        if not causes and len(parts["compute"]) > 1:
-            causes += _unsystematic(parts, ranks, step_seconds)
+        single = late_cells(run.lateness)
+        rest = run._replace(parts={name: np.where(single, np.nan, values) for name, values in parts.items()})
+        persistent = list(_persistent_causes(rest))
+        causes = [*persistent, *_single_causes(run, single), *_slow_collectives(run, transfers)]
+        if not persistent and len(steps) > 1:
+            causes += _variation(rest)
     return sorted(causes, key=lambda cause: -cause.seconds_per_step)
 
 
-def _systematic(parts: Mapping[str, Floats], ranks: Sequence[ComparedRank], step_seconds: float) -> Iterator[Cause]:
-    """Delays of hosts, then of ranks relative to the ranks of their host."""
-    for cause, members in _slow_hosts(parts, ranks, step_seconds):
-        yield cause
-        parts = {name: _without_excess(values, members) for name, values in parts.items()}
-    yield from _rank_causes(list(_delays(parts, step_seconds)), ranks, step_seconds)
-
-
 def kind_in_step(parts: Mapping[str, Floats], step: int, rank: int, late: float) -> str | None:
-    """The kind of the largest delay of a rank in one step; None if no part explains EXPLAINED of its lateness."""
-    parts = _first_gaps_as_launches(parts) if _has_loader(parts) else parts
+    """The kind of the largest delay of a rank in one step; None if no part explains PART of its lateness."""
+    parts = _with_late_starts(parts)
     excess = {name: float(values[step, rank] - np.nanmedian(values[step])) for name, values in parts.items()}
-    if excess["first"] < FIRST_ALONE * excess["launch"]:
-        excess["launch"] += max(excess.pop("first"), 0)
-    largest = max(excess, key=lambda name: excess[name])
-    return KINDS[largest] if excess[largest] > EXPLAINED * late else None
+    largest, seconds = next(iter(_by_size(excess).items()))
+    return KINDS[largest] if seconds > PART * late else None
 
 
-def _has_loader(parts: Mapping[str, Floats]) -> bool:
-    return bool(np.nansum(parts["input"]) > 0)
-
-
-def _first_gaps_as_launches(parts: Mapping[str, Floats]) -> Mapping[str, Floats]:
+def _with_late_starts(parts: Mapping[str, Floats]) -> Mapping[str, Floats]:
     """Where the files have the times of the data loader, the rest of the gap before a step is a late launch."""
+    if not np.nansum(parts["input"]) > 0:
+        return parts
     return {**parts, "launch": parts["launch"] + parts["first"], "first": np.zeros_like(parts["first"])}
 
 
-# --- Delays of single ranks -------------------------------------------------------------------------
+def _by_size(delays: Mapping[str, float]) -> dict[str, float]:
+    """The parts of a delay, largest first; late launches at the start of the step and after it are one part."""
+    joined = dict(delays)
+    first, launch = (max(joined[name], 0.0) for name in ("first", "launch"))
+    if launch > PART * (first + launch):
+        joined |= {"launch": first + launch, "first": 0.0}
+    return dict(sorted(joined.items(), key=lambda part: -part[1]))
 
 
-def _delays(parts: Mapping[str, Floats], step_seconds: float) -> Iterator[_Delay]:
-    """The delays of each rank whose lateness as a whole stands out, largest part first."""
-    lateness = sum(parts.values())
-    late = {rank: delay for rank, *delay in _outliers(np.asarray(lateness), step_seconds)}
-    of_rank: dict[int, list[_Delay]] = {}
-    for name, values in parts.items() if late else ():
-        for rank, seconds, steps, persistent in _outliers(values, step_seconds, OF_PART):
-            if rank in late:
-                of_rank.setdefault(rank, []).append(_Delay(rank, KINDS[name], name, seconds, steps, persistent))
-    for rank, delays in of_rank.items():
-        delays = sorted(_joined_gaps(delays), key=lambda delay: -delay.seconds)
-        for delay in delays:
-            if delay is delays[0] or delay.seconds >= SECOND * late[rank][0]:
-                yield delay
+# --- The rule -----------------------------------------------------------------------------------------
 
 
-def _joined_gaps(delays: list[_Delay]) -> list[_Delay]:
-    """Late launches at the start of the step and after it are one delay; a wait for input is at the start alone."""
-    first, launch = (next((delay for delay in delays if delay.part == part), None) for part in ("first", "launch"))
-    if first is None or launch is None:
-        return delays
-    others = [delay for delay in delays if delay not in (first, launch)]
-    if first.seconds >= FIRST_ALONE * launch.seconds:
-        return [*others, first]
-    return [*others, launch._replace(seconds=launch.seconds + first.seconds)]
+def excesses(values: Floats) -> Floats:
+    """The values (S x R) minus the median of the other ranks in the same step; NaN without another rank."""
+    ordered = np.sort(values, axis=1)  # NaN are the last
+    places = values.argsort(axis=1, kind="stable").argsort(axis=1, kind="stable")
+    others = np.isfinite(values).sum(axis=1, keepdims=True) - 1
+
+    def of_others(place: Floats) -> Floats:
+        """The other ranks' value at a place in their order."""
+        return np.take_along_axis(ordered, np.clip(place + (places <= place), 0, values.shape[1] - 1), axis=1)
+
+    return np.where(others > 0, values - (of_others((others - 1) // 2) + of_others(others // 2)) / 2, np.nan)
 
 
-def _outliers(values: Floats, step_seconds: float, factor: float = 1) -> Iterator[tuple[int, float, int, bool]]:
-    """Ranks whose values (S x R) are higher than usual: place, seconds per step, steps, and whether in most steps.
+def _freedom(excess: Floats) -> int:
+    """Degrees of freedom of the noise: values - ranks - steps + 1; one column is not relative to other ranks."""
+    steps, ranks = excess.shape
+    return int(np.isfinite(excess).sum() - ranks - (steps - 1) * (ranks > 1))
 
-    `factor` multiplies the probabilities of ranks that are named by chance.
+
+def late_cells(values: Floats) -> Booleans:
+    """Where a rank is late in a single step, S x R. One column are steps without other ranks to compare with."""
+    excess = excesses(values) if values.shape[1] > 1 else values
+    freedom = _freedom(excess)
+    if freedom < 1:
+        return np.zeros(values.shape, bool)
+    residuals = excess - np.nanmedian(excess, axis=0)
+    # the residual of a rank's median step is 0 by definition: one of each rank is no estimate of the noise
+    scale = float(np.nanmedian(np.sort(np.abs(residuals), axis=0)[1:])) / math.log(2)
+    with np.errstate(divide="ignore", over="ignore"):
+        chance = (1 + np.maximum(residuals, 0) / scale / freedom) ** -float(freedom) / 2 if scale else residuals <= 0
+    return np.asarray(chance < LEVEL / np.isfinite(excess).sum())
+
+
+def delays_of_ranks(values: Floats) -> Floats:
+    """How much later each rank is than the others: in its median over steps, minus that of the other ranks; R."""
+    return _against_others(np.nanmedian(_relative(values), axis=0))
+
+
+def _relative(values: Floats) -> Floats:
+    """Without what a step costs all ranks."""
+    return np.asarray(values - np.nanmedian(values, axis=1, keepdims=True))
+
+
+def _against_others(of_ranks: Floats) -> Floats:
+    return np.asarray(excesses(of_ranks[None])[0])
+
+
+def late_ranks(values: Floats, least: float) -> Booleans:
+    """The ranks that are late in all steps (values: S x R) by `least` seconds or more; R."""
+    ranks = values.shape[1]
+    delays, excess = delays_of_ranks(values), excesses(values)
+    late, freedom = delays >= least, _freedom(excess)
+    if late.any() and freedom >= 1:
+        counts, times = np.isfinite(excess).sum(axis=0), (excess > 0).sum(axis=0)
+        means = _against_others(np.nanmean(_relative(values), axis=0))
+        variances = np.nansum((excess - np.nanmean(excess, axis=0)) ** 2, axis=0) / np.maximum(counts - 1, 1)
+        errors = np.sqrt(np.maximum(variances, variances[counts > 1].mean()) / np.maximum(counts, 1))
+        level = LEVEL / ranks
+        if 0.5 ** int(counts.max()) < level / 2:  # enough steps for the sign test: half of the level for each test
+            level /= 2
+        for rank in np.flatnonzero(late).tolist():
+            by_mean = means[rank] > 0 and student_tail(float(means[rank]), float(errors[rank]), freedom) < level
+            late[rank] = by_mean or sign_tail(int(times[rank]), int(counts[rank])) < level
+    highest = np.nanmax(delays)
+    for rank in np.flatnonzero(late).tolist():
+        if freedom < 1 or delays[rank] < highest:
+            low, middle = np.nanpercentile(np.delete(delays, rank), (25, 50))  # late ranks do not change this half
+            late[rank] = student_tail(float(delays[rank]), float(middle - low) / QUARTILE, ranks - 2) < LEVEL / ranks
+    return late
+
+
+def sign_tail(times: int, count: int) -> float:
+    """The probability that at least `times` of `count` equally likely signs are positive.
+
+    In logarithms: the binomial coefficient has no float from 1030 on.
     """
-    count = len(values)
-    relative = values - np.nanmean(values, axis=1, keepdims=True)
-    centers = np.nanmedian(relative, axis=0)
-    usual, spread = _shortest_half(centers[np.isfinite(centers)])
-    noise = float(np.nanmedian(MAD * np.nanmedian(np.abs(relative - centers), axis=0)))
-    lower = max(SIGNIFICANT * step_seconds, DEVIATIONS_OF_LATEST * spread)
-    candidates = np.flatnonzero(centers - usual > lower)
-    persistent = _exceed_noise(relative, noise, factor * ERROR) & (centers - usual > DEVIATIONS * spread)
-    for rank in candidates:
-        if persistent[rank] or _is_no_chance(relative, int(rank), factor * CHANCE):
-            yield int(rank), float(centers[rank] - usual), int(np.isfinite(relative[:, rank]).sum()), True
-    if count < 2 / FREQUENT:
-        return
-    events = relative - usual > max(2 * SIGNIFICANT * step_seconds, OF_SINGLE_STEPS * float(np.hypot(spread, noise)))
-    times = events.sum(axis=0)
-    means = np.nanmean(relative - usual, axis=0)
-    others = float(np.median(times))
-    for rank in np.flatnonzero(
-        (times >= FREQUENT * count) & (times >= OTHERS_LATE * others + 1) & (means > SIGNIFICANT * step_seconds)
-    ):
-        if centers[rank] - usual <= lower:
-            yield int(rank), float(means[rank]), int(times[rank]), False
+    whole = math.lgamma(count + 1) - count * math.log(2)
+    terms = (whole - math.lgamma(k + 1) - math.lgamma(count - k + 1) for k in range(times, count + 1))
+    return math.fsum(map(math.exp, terms))
 
 
-def _exceed_noise(relative: Floats, noise: float, error_probability: float) -> Booleans:
-    """Whether the mean of each rank over the steps exceeds the usual mean of the ranks by more than noise explains.
-
-    `relative` are deviations from the mean over ranks, S x R. Each rank has Student's t test; one of R equal ranks
-    passes with `error_probability`. The variance is the mean over ranks, or that of the rank itself if it is larger.
-    """
-    steps, ranks = relative.shape
-    freedom = (steps - 1) * (ranks - 1)
-    if freedom < LEAST_FREEDOM:  # no estimate of the noise
-        return np.ones(ranks, bool)
-    if freedom >= FREEDOM_OF_OUTLIERS and noise:
-        distances = np.abs(relative - np.nanmedian(relative, axis=0))
-        usual_distances = np.maximum(noise, MAD * np.nanmedian(distances, axis=0))
-        relative = np.where(distances > OF_SINGLE_STEPS * usual_distances, np.nan, relative)
-    counts = np.isfinite(relative).sum(axis=0)
-    means = np.nanmean(relative, axis=0)
-    variances = np.nansum((relative - means) ** 2, axis=0) / np.maximum(counts - 1, 1) * ranks / (ranks - 1)
-    usual, _ = _shortest_half(means[np.isfinite(means)])
-    common = float(np.mean(np.minimum(variances, OTHER_VARIANCE * np.median(variances))))
-    of_usual = 1 / max(1, ranks // 2)  # the variance of the usual mean, which is that of half of the ranks
-    result = np.zeros(ranks, bool)
-    for rank in np.flatnonzero(means > usual):
-        own = float(variances[rank])
-        error = math.sqrt(max(common, own) * (1 + of_usual) / counts[rank])
-        degrees_of_freedom = int(counts[rank]) - 1 if own > OTHER_VARIANCE * common else freedom
-        result[rank] = _student_tail(float(means[rank] - usual), error, degrees_of_freedom) < error_probability / ranks
-    return result
-
-
-def _student_tail(difference: float, error: float, freedom: int) -> float:
+def student_tail(difference: float, error: float, freedom: int) -> float:
     """The probability that Student's t exceeds a positive difference / its standard error.
 
     Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4.
@@ -255,66 +272,52 @@ def _student_tail(difference: float, error: float, freedom: int) -> float:
     return 0.5 - (angle + (sine * total if freedom > 1 else 0)) / math.pi
 
 
-def _is_no_chance(values: Floats, rank: int, chance: float = CHANCE) -> bool:
-    """Whether a rank has the largest value in more steps than equal ranks would have, with probability `chance`."""
-    steps, ranks = values.shape
-    largest = int((np.nanargmax(values, axis=1) == rank).sum())
-    if largest < 2:
-        return False
-    # ranks * the sum over n >= largest of binomial(steps, n) * ranks**-n * (1 - 1 / ranks)**(steps - n), in logarithms:
-    # the binomial coefficient has no float from 1030 steps on
-    logarithms = [
-        math.lgamma(steps + 1) - math.lgamma(times + 1) - math.lgamma(steps - times + 1)
-        - times * math.log(ranks) + (steps - times) * math.log1p(-1 / ranks)
-        for times in range(largest, steps + 1)
-    ]  # fmt: skip
-    return bool(ranks * math.fsum(map(math.exp, logarithms)) < chance)
+# --- Late in all steps --------------------------------------------------------------------------------
 
 
-def _shortest_half(values: Floats) -> tuple[float, float]:
-    """Center and standard deviation of the densest half of the values; the lower one of two similar halves.
-
-    Up to half of the ranks may be late without an effect on it. Of two values, it takes the smaller one.
-    """
-    ordered = np.sort(values)
-    if len(ordered) < 3:
-        return float(ordered[0]), 0.0
-    half = max(2, len(ordered) // 2)
-    lengths = ordered[half - 1 :] - ordered[: len(ordered) - half + 1]
-    begin = int(lengths.argmin())
-    if begin >= half and lengths[0] <= SIMILAR * lengths[begin]:  # two groups: the upper one is late
-        begin = 0
-    return float(np.median(ordered[begin : begin + half])), float(lengths[begin]) / NORMAL_HALF
+def _persistent_causes(run: _Run) -> Iterator[Cause]:
+    """Delays of hosts, then of ranks relative to the ranks of their host."""
+    for cause, members in _slow_hosts(run):
+        yield cause
+        run = run._replace(parts={name: _without_excess(values, members) for name, values in run.parts.items()})
+    yield from _rank_causes(run, list(_persistent_delays(run.parts, run.least)))
 
 
-# --- Hosts ------------------------------------------------------------------------------------------
+def _persistent_delays(parts: Mapping[str, Floats], least: float) -> Iterator[_Delay]:
+    """The largest part of the delay of each late rank, and the others that are late by themselves."""
+    late = late_ranks(np.asarray(sum(parts.values())), least)
+    if not late.any():
+        return
+    delays = {name: delays_of_ranks(values) for name, values in parts.items()}
+    alone = {name: late_ranks(values, least) for name, values in parts.items()}
+    for rank in np.flatnonzero(late).tolist():
+        of_rank = _by_size({name: float(values[rank]) for name, values in delays.items()})
+        whole = sum(of_rank.values())
+        for part, seconds in of_rank.items():
+            if part == next(iter(of_rank)) or (seconds >= PART * whole and alone[part][rank]):
+                yield _Delay(rank, part, seconds, of_rank)
 
 
-def _slow_hosts(
-    parts: Mapping[str, Floats], ranks: Sequence[ComparedRank], step_seconds: float
-) -> Iterator[tuple[Cause, list[int]]]:
+def _slow_hosts(run: _Run) -> Iterator[tuple[Cause, list[int]]]:
     """Hosts on which (nearly) all ranks have the same delay, with the places of their ranks."""
     places: dict[str | None, list[int]] = {}
-    for place, rank in enumerate(ranks):
+    for place, rank in enumerate(run.ranks):
         places.setdefault(rank.host, []).append(place)
-    if None in places or len(places) < 2 or all(len(members) < 2 for members in places.values()):
+    if None in places or len(places) < 2:
         return
     hosts = list(places)
 
     def of_hosts(values: Floats) -> Floats:
         return np.stack([np.nanmedian(values[:, places[host]], axis=1) for host in hosts], axis=1)
 
-    late = {number for number, *_ in _outliers(of_hosts(np.asarray(sum(parts.values()))), step_seconds)}
-    for name, values in parts.items() if late else ():
-        for number, seconds, _, persistent in _outliers(of_hosts(values), step_seconds, OF_PART):
-            members = places[hosts[number]]
-            others = [place for place in range(len(ranks)) if place not in members]
-            usual = np.nanmedian(values[:, others], axis=1, keepdims=True)
-            excess = np.nanmedian(values[:, members] - usual, axis=0)
-            share = float((excess > seconds / 2).mean())
-            if number in late and persistent and len(members) > 1 and share >= OF_HOST:
-                host = f"the host of {hosts[number]}"
-                yield _host_cause(host, members, ranks, name, share, seconds, step_seconds), members
+    for delay in _persistent_delays({name: of_hosts(values) for name, values in run.parts.items()}, run.least):
+        members = places[hosts[delay.rank]]
+        others = np.setdiff1d(np.arange(len(run.ranks)), members)
+        values = run.parts[delay.part]
+        excess = np.nanmedian(values[:, members] - np.nanmedian(values[:, others], axis=1, keepdims=True), axis=0)
+        share = float((excess > delay.seconds / 2).mean())
+        if len(members) > 1 and share >= OF_HOST:
+            yield _host_cause(run, f"the host of {hosts[delay.rank]}", members, share, delay), members
 
 
 def _without_excess(values: Floats, members: list[int]) -> Floats:
@@ -326,40 +329,38 @@ def _without_excess(values: Floats, members: list[int]) -> Floats:
     return result
 
 
-def _host_cause(
-    host: str,
-    members: Sequence[int],
-    ranks: Sequence[ComparedRank],
-    part: str,
-    share: float,
-    seconds: float,
-    step_seconds: float,
-) -> Cause:
+def _host_cause(run: _Run, host: str, members: Sequence[int], share: float, delay: _Delay) -> Cause:
     return Cause(
         "node",
-        tuple(ranks[place].number for place in members),
-        seconds,
-        f"{round(share * len(members))} of the {len(members)} ranks of {host} have {_WHAT[part]} than those of other "
-        f"hosts: {units.seconds(seconds)} per step ({seconds / step_seconds:.1%} of the step)",
+        tuple(run.ranks[place].number for place in members),
+        delay.seconds,
+        f"{round(share * len(members))} of the {len(members)} ranks of {host} have {_WHAT[delay.part]} than those of "
+        f"other hosts: {run.amount(delay.seconds)}",
     )
 
 
-def _rank_causes(delays: list[_Delay], ranks: Sequence[ComparedRank], step_seconds: float) -> Iterator[Cause]:
+def _rank_causes(run: _Run, delays: list[_Delay]) -> Iterator[Cause]:
     """A cause per delay; equal delays of consecutive ranks are one cause if the files do not state the hosts."""
     by_kind: dict[str, list[_Delay]] = {}
     for delay in delays:
         by_kind.setdefault(delay.kind, []).append(delay)
     for kind, delays_of_kind in by_kind.items():
-        block = _consecutive([delay.rank for delay in delays_of_kind], len(ranks)) if ranks[0].host is None else []
-        if block:
-            seconds = float(np.mean([delay.seconds for delay in delays_of_kind]))
-            host = f"{ranks[block[0]].number} to {ranks[block[-1]].number}, which probably share a host,"
-            share = len(delays_of_kind) / len(block)
-            yield _host_cause(host, block, ranks, delays_of_kind[0].part, share, seconds, step_seconds)
+        block = _consecutive([delay.rank for delay in delays_of_kind], len(run.ranks))
+        if block and run.ranks[0].host is None:
+            mean = delays_of_kind[0]._replace(seconds=float(np.mean([delay.seconds for delay in delays_of_kind])))
+            first, last = (run.ranks[place].number for place in (block[0], block[-1]))
+            host = f"{first} to {last}, which probably share a host,"
+            yield _host_cause(run, host, block, len(delays_of_kind) / len(block), mean)
             continue
         for delay in delays_of_kind:
-            _, values = _sampled(ranks[delay.rank], ranks) if kind == "gpu" else ("", None)
-            yield Cause(kind, (ranks[delay.rank].number,), delay.seconds, _evidence(delay, ranks, step_seconds), values)
+            rank, steps = run.ranks[delay.rank], int(np.isfinite(run.lateness[:, delay.rank]).sum())
+            when = f"median of {steps} steps" if steps > 1 else "in the only step, which does not exclude chance"
+            clocks, values = _sampled(rank, run.ranks) if kind == "gpu" else ("", None)
+            text = (
+                f"rank {rank.number} has {_WHAT[delay.part]} than the other ranks: {run.amount(delay.seconds)}, "
+                f"{when}. {clocks or _reason(run, delay)}"
+            )
+            yield Cause(kind, (rank.number,), delay.seconds, text, values)
 
 
 def _consecutive(late: list[int], count: int) -> list[int]:
@@ -371,7 +372,108 @@ def _consecutive(late: list[int], count: int) -> list[int]:
     return []
 
 
-# --- Evidence ---------------------------------------------------------------------------------------
+# --- Late in single steps -----------------------------------------------------------------------------
+
+
+def _single_causes(run: _Run, single: Booleans) -> Iterator[Cause]:
+    """A cause for each of the ranks with the longest delays in single steps, and one for all others."""
+    delays = sorted(_single_delays(run, single), key=lambda delay: -delay.seconds)
+    for delay in delays[:MAX_NAMED]:
+        rank, count, every = run.ranks[delay.rank], len(delay.steps), len(run.steps)
+        numbers = [run.steps[step] for step in delay.steps]
+        where = f"step {numbers[0]}" if count == 1 else f"{count} of {every} steps ({units.listed(numbers)})"
+        mean = delay.seconds / count
+        text = (
+            f"rank {rank.number} has {_WHAT[delay.part]} than the other ranks in {where}: {units.seconds(mean)} longer "
+            f"than in its other steps{' on average' if count > 1 else ''} ({mean / run.step_seconds:.1%} of a step). "
+            f"{_reason(run, delay._replace(seconds=mean))}"
+        )
+        yield Cause(delay.kind, (rank.number,), delay.seconds / every, text)
+    if more := delays[MAX_NAMED:]:
+        numbers = sorted({run.ranks[delay.rank].number for delay in more})
+        steps = len({step for delay in more for step in delay.steps})
+        seconds = sum(delay.seconds for delay in more) / len(run.steps)
+        text = (
+            f"late in single steps, in {steps} of {len(run.steps)} steps in all: "
+            f"{units.count(len(numbers), 'rank')} ({units.listed(numbers)}), {run.amount(seconds)} on average"
+        )
+        yield Cause("random", tuple(numbers), seconds, text)
+
+
+def _single_delays(run: _Run, single: Booleans) -> Iterator[_Delay]:
+    """The delays of each rank in single steps, by their largest part; seconds more than in the rank's usual step."""
+    usual = np.where(single, np.nan, run.lateness)
+    whole = excesses(run.lateness) - np.where(late_ranks(usual, run.least), delays_of_ranks(usual), 0.0)
+    cells = np.argwhere(single & (whole >= run.least))
+    if not len(cells):
+        return
+    excess = {name: excesses(values) for name, values in run.parts.items()}
+    more = {name: values - np.nanmedian(values, axis=0) for name, values in excess.items()}
+    by_rank: dict[tuple[int, str], list[tuple[int, dict[str, float]]]] = {}
+    for step, rank in cells.tolist():
+        parts = _by_size({name: float(values[step, rank]) for name, values in more.items()})
+        by_rank.setdefault((rank, next(iter(parts))), []).append((step, parts))
+    for (rank, part), found in by_rank.items():
+        steps = tuple(step for step, _ in found)
+        means = {name: sum(parts[name] for _, parts in found) / len(found) for name in run.parts}
+        yield _Delay(rank, part, float(whole[steps, rank].sum()), means, steps)
+
+
+def _slow_collectives(run: _Run, transfers: Floats) -> Iterator[Cause]:
+    """Steps in which collectives take longer on all ranks, the last one to start included."""
+    excess = transfers - float(np.median(transfers))
+    slow = late_cells(transfers[:, None])[:, 0] & (excess >= run.least)
+    if slow.any():
+        seconds, mean = float(excess[slow].sum()) / len(transfers), float(excess[slow].mean())
+        text = (
+            f"in {int(slow.sum())} of {len(transfers)} steps the collectives take {units.seconds(mean)} longer on all "
+            "ranks, also on the last rank to start, which does not wait"
+        )
+        yield Cause("network", (), seconds, text)
+
+
+# --- Late in changing steps ---------------------------------------------------------------------------
+
+
+def _variation(run: _Run) -> Iterator[Cause]:
+    """Time that all ranks wait for the latest one, where no rank is persistently late."""
+    excess, compute = excesses(run.lateness), excesses(run.parts["compute"])
+    known = np.isfinite(excess).any(axis=1)
+    excess, compute = excess[known], compute[known]
+    if not len(excess):
+        return
+    latest = np.nanargmax(excess, axis=1)
+    rows = np.arange(len(excess))
+    losses = excess[rows, latest]
+    seconds = float(losses.mean())
+    if seconds < VARIATION * run.step_seconds:
+        return
+    numbers = np.unique(latest)
+    if compute[rows, latest].sum() > losses.sum() / 2 and len(numbers) > 1:
+        text = (
+            f"the kernel times of the ranks differ by {units.seconds(seconds)} per step, in each step on other ranks "
+            f"({units.count(len(numbers), 'rank')} are the latest in some step), as with inputs of different lengths"
+        )
+        yield Cause("workload", (), seconds, text)
+        return
+    often = [place for place in numbers.tolist() if 2 * losses[latest == place].sum() > losses.sum()]
+    if not often:
+        text = (
+            f"the latest rank is {units.seconds(seconds)} later than the others on average; no rank causes more than "
+            "half of it"
+        )
+    else:
+        amounts = losses[latest == often[0]]
+        low, high = (units.seconds(float(amount)) for amount in (amounts.min(), amounts.max()))
+        text = (
+            f"rank {run.ranks[often[0]].number} is the latest in {len(amounts)} of {len(latest)} steps, by "
+            f"{low if low == high else f'{low} to {high}'}, which does not exclude chance; {units.seconds(seconds)} "
+            "per step on average"
+        )
+    yield Cause("random", tuple(run.ranks[place].number for place in often), seconds, text)
+
+
+# --- Evidence -----------------------------------------------------------------------------------------
 
 _WHAT = {
     "compute": "longer kernels",
@@ -384,29 +486,28 @@ _WHAT = {
     "network": "collectives that end later",
 }
 _WHY = {
-    "compute": "Its launches and its gaps are not longer: check clock, power and temperature of this GPU",
+    "compute": "check clock, power and temperature of this GPU",
     "extra": "It does other work than the other ranks",
     "input": "The launching thread fetches a batch meanwhile",
-    "first": "The first kernel was launched late, the kernels are not longer: the step waits for its input, or for the "
-    "CPU at the start of the step",
-    "launch": "The GPU had finished all launched kernels, and the kernels are not longer: the CPU is the cause",
+    "first": "The first kernel was launched late{kernels}: the step waits for its input, or for the CPU at its start",
+    "launch": "The GPU had finished all launched kernels{kernels}: the CPU is the cause",
     "queued": "The kernels wait for another stream, an event or a copy",
     "unknown": "The files have no launches, so CPU, host and GPU cannot be distinguished",
     "network": "All ranks of these collectives had started, so a link of this rank is slow",
 }
 
 
-def _evidence(delay: _Delay, ranks: Sequence[ComparedRank], step_seconds: float) -> str:
-    rank = ranks[delay.rank]
-    when = f"mean of {delay.steps} late steps among all steps"
-    if delay.persistent:
-        when = f"median of {delay.steps} steps" if delay.steps > 1 else "in the only step"
-        if delay.steps > 1 and (delay.steps - 1) * (len(ranks) - 1) < LEAST_FREEDOM:
-            when += ", which are too few to exclude chance"
-    text = f"rank {rank.number} has {_WHAT[delay.part]} than the other ranks: "
-    amount = f"{units.seconds(delay.seconds)} per step ({delay.seconds / step_seconds:.1%} of the step), {when}"
-    sampled, _ = _sampled(rank, ranks) if delay.part == "compute" else ("", None)
-    return f"{text}{amount}. {sampled or _WHY[delay.part]}"
+def _reason(run: _Run, delay: _Delay) -> str:
+    """Why the part is late. It states that another part is not late only where this holds by the same rule."""
+    if delay.part != "compute":
+        longer = delay.parts["compute"] >= run.least
+        return _WHY[delay.part].format(kernels="" if longer else ", and the kernels are not longer")
+    if delay.steps:
+        steps = "step" if len(delay.steps) == 1 else "steps"
+        return f"It had more work in {'this' if len(delay.steps) == 1 else 'these'} {steps}, or its GPU a lower clock"
+    gaps = max(delay.parts[name] for name in GAPS) >= run.least
+    text = f"{'' if gaps else 'Its launches and its gaps are not longer: '}{_WHY['compute']}"
+    return text[0].upper() + text[1:]
 
 
 def _sampled(rank: ComparedRank, ranks: Sequence[ComparedRank]) -> tuple[str, dict[str, float | int | str] | None]:
@@ -422,66 +523,3 @@ def _sampled(rank: ComparedRank, ranks: Sequence[ComparedRank]) -> tuple[str, di
                 f"{'below' if own < usual else 'above'} the other ranks' median of {units.si(usual, unit)}"
             )
     return "; ".join(texts), values or None
-
-
-# --- Causes that concern all ranks ------------------------------------------------------------------
-
-
-def _slow_network(transfers: Floats, step_seconds: float) -> Iterator[Cause]:
-    """Steps in which collectives take longer on all ranks, the last one to start included."""
-    if len(transfers) < 3:
-        return
-    excess = transfers - float(np.median(transfers))
-    noise = MAD * float(np.median(np.abs(excess)))
-    slow = excess > max(2 * SIGNIFICANT * step_seconds, OF_SINGLE_STEPS * noise)
-    seconds = float(excess[slow].sum()) / len(transfers)
-    if seconds > SIGNIFICANT * step_seconds:
-        mean = float(excess[slow].mean())
-        yield Cause(
-            "network",
-            (),
-            seconds,
-            f"in {int(slow.sum())} of {len(transfers)} steps the collectives take {units.seconds(mean)} longer on all "
-            "ranks, also on the last rank to start, which does not wait",
-        )
-
-
-def _unsystematic(parts: Mapping[str, Floats], ranks: Sequence[ComparedRank], step_seconds: float) -> Iterator[Cause]:
-    """Time that all ranks wait for the latest one, where no rank is persistently late."""
-    lateness = np.asarray(sum(parts.values()))
-    excess = lateness - np.nanmedian(lateness, axis=1, keepdims=True)
-    latest = np.nanargmax(excess, axis=1)
-    losses = np.take_along_axis(excess, latest[:, None], axis=1)[:, 0] * (2 if lateness.shape[1] == 2 else 1)
-    seconds = float(np.nanmean(losses))
-    if seconds < RANDOM * step_seconds:
-        return
-    compute = parts["compute"] - np.nanmedian(parts["compute"], axis=1, keepdims=True)
-    by_compute = float(np.take_along_axis(compute, latest[:, None], axis=1).sum()) / float(losses.sum() or 1)
-    if lateness.shape[1] == 2:
-        by_compute *= 2
-    numbers, times = np.unique(latest, return_counts=True)
-    if by_compute > BY_COMPUTE and len(numbers) > 1:
-        text = (
-            f"the kernel times of the ranks differ by {units.seconds(seconds)} per step, in each step on other ranks "
-            f"({units.count(len(numbers), 'rank')} are the latest in some step): inputs of different lengths"
-        )
-        yield Cause("workload", (), seconds, text)
-        return
-    often = numbers[(times >= max(2, OFTEN_LATEST * len(latest)))]
-    frequent = sorted((place for place in often.tolist() if losses[latest == place].sum() > 0),
-                      key=lambda place: -losses[latest == place].sum())  # fmt: skip
-    if not frequent:
-        text = (
-            f"the latest rank is {units.seconds(seconds)} later than the others on average; no rank is the latest in "
-            "more than half of the steps"
-        )
-    else:
-        amounts = losses[latest == frequent[0]]
-        low, high = (units.seconds(float(amount)) for amount in (amounts.min(), amounts.max()))
-        chance = "the delays vary too much" if amounts.max() > SIMILAR * amounts.min() else "too few steps"
-        text = (
-            f"rank {ranks[frequent[0]].number} is the latest in {len(amounts)} of {len(latest)} steps, by "
-            f"{low if low == high else f'{low} to {high}'}: {chance} to exclude chance; {units.seconds(seconds)} "
-            "per step on average"
-        )
-    yield Cause("random", tuple(ranks[place].number for place in frequent), seconds, text)

@@ -1,8 +1,8 @@
-"""Align the clocks of files at the end of collectives, which all ranks leave together.
+"""Align clocks at the end of collectives, which all ranks leave together.
 
-The ranks of one file have one clock. The offset of a file is the median, over its collectives, of the difference to the
-median over all ranks. The rest is the error of the alignment. No library does this: HTA takes
-clocks as equal.
+The ranks of one file have one clock, except in tables of kernels by step, which join the exports of several hosts. The
+offset of a clock is the median, over its collectives, of the difference to the median over all ranks. The rest is the
+error of the alignment. No library does this: HTA takes clocks as equal.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ class RankClocks(NamedTuple):
     start_skew_seconds: tuple[float, float] | None  # least and largest start, minus the first rank's start
 
 
-def align(steps: Sequence[CollectiveTimes], files: Sequence[str]) -> RankClocks:
-    """The clocks; `files` has the file of each rank. Times of one file are not shifted against each other."""
-    count = len(files)
+def align(steps: Sequence[CollectiveTimes], time_bases: Sequence[str]) -> RankClocks:
+    """The clocks; ranks with one time base have one clock, and are not shifted against each other."""
+    count = len(time_bases)
     steps = [step for step in steps if step.ends.size]
     if not steps:
         return RankClocks(np.zeros(count), None, None)
-    ranks_by_file: dict[str, list[int]] = {}
-    for rank, file in enumerate(files):
-        ranks_by_file.setdefault(file, []).append(rank)
-    groups = list(ranks_by_file.values())
+    ranks_by_clock: dict[str, list[int]] = {}
+    for rank, time_base in enumerate(time_bases):
+        ranks_by_clock.setdefault(time_base, []).append(rank)
+    groups = list(ranks_by_clock.values())
     if len(groups) > 1:
         matrix = _end_matrix(steps, count)
         offsets = _against_first(matrix, groups)
@@ -78,9 +78,9 @@ def _end_matrix(steps: Sequence[CollectiveTimes], count: int) -> Floats:
 
 
 def _against_first(ends: Floats, groups: list[list[int]]) -> Floats:
-    """The median difference of each file's ends to those of the first file.
+    """The median difference of each clock's ends to those of the first one.
 
-    A file without a common step with the first one is compared with a file whose offset is known, until no further
+    A clock without a common step with the first one is compared with one whose offset is known, until no further
     file has such a step. If then some are left, the first of them is the reference of the others.
     """
     present = ~np.isnan(ends)

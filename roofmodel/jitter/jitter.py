@@ -235,8 +235,8 @@ def _alignment_warnings(alignment: KernelAlignment, reduced: ReducedSteps) -> li
             "be matched at different steps, or the collectives are of different groups of ranks"
             + ("" if alignment.marked else f". {MARK_STEPS}")
         )
-    if reduced.clocks.error_seconds is None and len({rank.file for rank in alignment.ranks}) > 1:
-        warnings.append("the files have no common collectives: the clocks of the ranks cannot be aligned")
+    if reduced.clocks.error_seconds is None and len({rank.time_base for rank in alignment.ranks}) > 1:
+        warnings.append("the ranks have no common collectives: their clocks cannot be aligned")
     return warnings
 
 
@@ -286,21 +286,24 @@ def _findings(reduced: ReducedSteps, ranks: Sequence[ComparedRank]) -> list[str]
     """The result in words: the causes by their cost, the latest rank, and whether kernels are the cause."""
     findings = [cause.evidence for cause in reduced.causes]
     findings.append(_latest_finding(reduced.steps, reduced.threshold))
-    if not any(cause.kind in ("gpu", "workload") or "longer kernels" in cause.evidence for cause in reduced.causes):
+    if not any(
+        cause.kind in ("gpu", "workload", "random") or "longer kernels" in cause.evidence for cause in reduced.causes
+    ):
         findings.append(_kernels_finding(reduced, ranks))
     if not reduced.causes:
-        findings.append(f"no rank is persistently late by {SIGNIFICANT:.1%} of the step time or more")
+        findings.append(f"no rank is late by more than noise explains and {SIGNIFICANT:.1%} of the step")
     return findings
 
 
 def _kernels_finding(reduced: ReducedSteps, ranks: Sequence[ComparedRank]) -> str:
     """Whether kernels can be the cause where no cause names them: a small part of the step excludes them."""
-    place, longer, seconds = reduced.slowest_compute()
+    place, seconds = reduced.slowest_compute()
     share = seconds / reduced.step_seconds if reduced.step_seconds else 0.0
-    text = f"the computation of rank {ranks[place].number}, the slowest, is {longer:.1%} longer than the median"
-    if share < SIGNIFICANT:
-        return f"kernels are not the cause: {text}"
-    return f"kernels are not excluded as a cause: {text} ({units.seconds(seconds)} per step, {share:.1%} of it)"
+    excluded = "kernels are not the cause" if share < SIGNIFICANT else "kernels are not excluded as a cause"
+    return (
+        f"{excluded}: the computation of rank {ranks[place].number}, the slowest, is {units.seconds(seconds)} per step "
+        f"longer than the median ({share:.1%} of the step)"
+    )
 
 
 def _latest_finding(steps: Sequence[StepSummary], threshold: float) -> str:

@@ -87,7 +87,7 @@ class ComparedRank:
     """A rank: one GPU of one process of one file, or of several files with different steps of it."""
 
     number: int
-    file: str  # the ranks of one file have one clock
+    file: str
     process: str | None
     device: str | None
     host: str | None  # a label that the ranks of one host share; None if the files do not state it
@@ -96,6 +96,12 @@ class ComparedRank:
     sources: tuple[KernelSource, ...] = field(default=(), repr=False)
     clock: float | None = None  # median of the SM clock during computation, hertz; None if the file does not have it
     power: float | None = None  # the same of the GPU's power, watts
+    several_clocks: bool = False  # whether each rank of its file has a clock of its own
+
+    @property
+    def time_base(self) -> str:
+        """Equal for ranks whose times are of one clock."""
+        return f"{self.file}, rank {self.number}" if self.several_clocks else self.file
 
     def load_tables(self, steps: frozenset[int] | None = None) -> list[KernelTable]:
         """The kernels by file; with `steps` at least those of these marked steps."""
@@ -202,6 +208,7 @@ def compared_ranks(parts: Iterable[RankPart], warn: list[str]) -> list[ComparedR
                 sources=tuple(part.source for part in group),
                 clock=first.clock,
                 power=first.power,
+                several_clocks=first.tool == "steps",  # tables of kernels join the exports of several hosts
             )
         )
     numbered_ranks.sort(key=lambda rank: rank.number)

@@ -87,8 +87,8 @@ class ReducedSteps(NamedTuple):
         total = np.nansum(self.compute, axis=0)
         return [float(seconds) if known else None for seconds, known in zip(total, compared, strict=True)]
 
-    def slowest_compute(self) -> tuple[int, float, float]:
-        """The rank (place) with the longest computation, this / the median over ranks - 1, and their difference (s).
+    def slowest_compute(self) -> tuple[int, float]:
+        """The rank (place) with the longest computation, and the difference from the median over ranks, in seconds.
 
         Means over the steps that all compared ranks have; without such a step, over the steps of each rank.
         """
@@ -96,8 +96,7 @@ class ReducedSteps(NamedTuple):
         compute = self.compute[:, places]
         complete = ~np.isnan(compute).any(axis=1)
         means = np.nanmean(compute[complete] if complete.any() else compute, axis=0)
-        longest, median = float(means.max()), float(np.median(means))
-        return int(places[means.argmax()]), longest / median - 1 if median else 0.0, longest - median
+        return int(places[means.argmax()]), float(means.max() - np.median(means))
 
 
 class _StepLateness(NamedTuple):
@@ -180,7 +179,7 @@ def reduce_steps(
     count = len(alignment.ranks)
     sums = _Sums(alignment, map_pieces)
     collectives = sums.collectives()
-    aligned = clocks.align(collectives, [rank.file for rank in alignment.ranks])
+    aligned = clocks.align(collectives, [rank.time_base for rank in alignment.ranks])
     complete = [number for number, step in enumerate(alignment.steps) if step.complete]
     if not complete:
         nothing = np.empty((0, count))
@@ -209,7 +208,11 @@ def reduce_steps(
         compute=sums.seconds("compute"),
         curves=_curves(alignment, worst, rows[worst.number]),
         causes=find_causes(
-            parts, alignment.ranks, step_seconds, np.array([transfer_seconds(collectives[n]) for n in complete])
+            parts,
+            alignment.ranks,
+            [alignment.steps[number].step for number in complete],
+            step_seconds,
+            np.array([transfer_seconds(collectives[number]) for number in complete]),
         ),
         of_rank=sums.of_rank,
     )
@@ -233,39 +236,28 @@ def _step_lateness(sums: _Sums, number: int, first_gap: FirstGap) -> _StepLatene
 def _parts(sums: _Sums, complete: Sequence[int]) -> dict[str, Floats]:
     """The parts of the lateness (`network` apart) of S complete steps x R ranks, in seconds; see `Lateness`.
 
-    Delays after the last collective of a step make a rank late in the next step.
+    Delays after the last collective of a step make a rank late in the next step; without a next one, in this step. If
+    the files do not have the kernel before a step, the gap before it is relative to the earliest rank.
     """
     inside, tail = ({name: sums.seconds(f"{place}_{name}") for name in PARTS} for place in ("inside", "tail"))
     for parts in (inside, tail):
         parts["first"] = np.where(sums.present, 0.0, np.nan)
     follows = [bool(sums["follows"][number][sums.present[number]].all()) for number in range(len(sums.present))]
     for number, known in enumerate(follows):
+        layout = sums.layout(number)
+        parts = inside if layout.first <= layout.last else tail
         if known:
-            layout = sums.layout(number)
-            parts = inside if layout.first <= layout.last else tail
             for name in FIRST_PARTS:
                 parts[name][number] += sums[f"first_{name}"][number] / 1e9
+        elif number in complete and (gaps := sums.first_gaps(number, "same-step", None)) is not None:
+            parts["first"][number, list(sums.alignment.steps[number].ranks)] += gaps / 1e9
     if len(complete) == 1 and complete[0] == len(follows) - 1:
-        return _parts_of_single_step(sums, complete[0], inside, tail, follows[complete[0]])
+        return {name: inside[name][complete] + tail[name][complete] for name in inside}
     for number in complete:
         if number and follows[number] and sums.alignment.steps[number - 1].complete:
             for name in inside:
                 inside[name][number] += np.nan_to_num(tail[name][number - 1])
     return {name: values[complete] for name, values in inside.items()}
-
-
-def _parts_of_single_step(
-    sums: _Sums, number: int, inside: Mapping[str, Floats], tail: Mapping[str, Floats], follows: bool
-) -> dict[str, Floats]:
-    """The parts of the only step, with those after its last collective.
-
-    If the files do not have the kernel before the step, the gap before it is relative to the earliest rank.
-    """
-    parts = {name: inside[name][[number]] + tail[name][[number]] for name in inside}
-    gaps = None if follows else sums.first_gaps(number, "same-step", None)
-    if gaps is not None:
-        parts["first"][0, list(sums.alignment.steps[number].ranks)] += gaps / 1e9
-    return parts
 
 
 def _rows(
