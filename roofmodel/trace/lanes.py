@@ -103,9 +103,10 @@ def _cpu_section(lanes: Sequence[Lane], process: str | None, where: str) -> Iter
 
 
 def markers(trace: RunAnalysis) -> Iterator[Marker]:
-    """The findings, at the start of the longest interval of their rank, else at the start of the rank."""
-    for number, finding in enumerate(trace.findings, 1):
-        report = next((each for each in trace.ranks if each.rank is finding.rank), *trace.ranks[:1])
+    """The findings on ranks, at the longest interval that they are about, else at the start of the rank."""
+    reports = {id(report.rank): report for report in trace.ranks}
+    for number, finding in enumerate(trace.rank_findings, 1):
+        report = reports[id(finding.rank)]
         times = _times_of(finding.kind, report)
         longest = times[np.argmax(times[:, 1] - times[:, 0]), 0] if len(times) else report.rank.span[0]
         time = int(longest) - report.rank.timeline.origin

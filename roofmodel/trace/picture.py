@@ -31,6 +31,7 @@ MAX_BARS, MAX_GROUPS = 24, 8
 MAX_FILES = 3  # that the title names
 MAX_GROUPS_OF_RUNS = 5  # with a bar for each run
 NAME_LENGTH = 34  # characters of a group's name
+MAX_FINDINGS = 3
 LINE_LENGTH = 165  # characters of a finding
 KEY_COLUMNS = 3
 MAX_MATRICES = 3  # of runs, with the copies between their GPUs
@@ -68,12 +69,11 @@ def draw(trace: RunAnalysis, path: Path, form: str, with_findings: bool = True) 
     if len(bars) > MAX_BARS:
         foot += f" The first {MAX_BARS} of {len(bars)} bars."
         bars = bars[:MAX_BARS]
-    lines = [
-        line
-        for number, finding in enumerate(trace.findings[:3] if with_findings else (), 1)
-        for line in textwrap.wrap(f"{number}. {finding.text}", LINE_LENGTH)
-    ]
-    charts = [*_charts(trace, bars)]
+    texts = [finding.text for finding in trace.run_findings][:MAX_FINDINGS]
+    listed = trace.rank_findings[: MAX_FINDINGS - len(texts) if with_findings else None]
+    texts += [f"{number}. {finding.text}" for number, finding in enumerate(listed, 1)]
+    lines = [line for text in texts if with_findings for line in textwrap.wrap(text, LINE_LENGTH)]
+    charts = [*_charts(trace, bars, len(listed))]
     if any(chart.has_lanes for chart in charts):
         foot += " Timeline: the height in a lane is the share of that time."
     height = HEADING + sum(chart.inches + GAP for chart in charts) + LINE * len(lines) + FOOT - 0.2
@@ -106,10 +106,10 @@ class _Chart(NamedTuple):
         return self.height + KEY_LINE * -(-len(self.keys) // KEY_COLUMNS)
 
 
-def _charts(trace: RunAnalysis, bars: Sequence[_PartBar]) -> Iterator[_Chart]:
+def _charts(trace: RunAnalysis, bars: Sequence[_PartBar], listed: int) -> Iterator[_Chart]:
     keys = _part_keys(bars)
     yield _Chart(min(max(BAR * len(bars), BARS[0]), BARS[1]), lambda axes: _draw_parts(axes, bars), keys)
-    if shown := timeline_axes.view(trace):
+    if shown := timeline_axes.view(trace, listed):
         named = {key.get_label() for key in keys}
         styles = [style for style in shown.styles if style.label not in named]
         pad = 6 + 72 * KEY_LINE * -(-len(styles) // KEY_COLUMNS)  # points: the title is above the keys

@@ -52,22 +52,24 @@ def _answer(trace: RunAnalysis) -> Iterator[RenderableType]:
         return
     if trace.comparison is not None:
         yield from comparison.blocks(trace, trace.comparison)
-        yield from _findings([each for each in trace.findings if each.kind != "different_work"])
+        yield from _findings(trace.rank_findings)
         yield RANKS.terminal(rank_rows(trace))
         yield from _power(trace.ranks)
         yield from _idle(trace.ranks)
         return
     if len(trace.runs) > 1:
-        yield from _findings([each for each in trace.findings if each.kind == "different_work"])
+        yield from (
+            Text(f"{finding.text[0].upper()}{finding.text[1:]}.", style="bold") for finding in trace.run_findings
+        )
         yield from run_tables.blocks(trace)
         yield Text()
-        yield from _findings([each for each in trace.findings if each.kind != "different_work"])
+        yield from _findings(trace.rank_findings)
         if len(trace.ranks) > len(trace.runs):
             yield RANKS.terminal(rank_rows(trace))
         yield from _power(trace.ranks)
         yield from _idle_of_runs(trace)
         return
-    yield from _findings(trace.findings)
+    yield from _findings(trace.rank_findings)
     if not trace.findings:
         yield Text(largest_part(trace.ranks))
     yield from _roofline(trace)

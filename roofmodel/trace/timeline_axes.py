@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 STEPS = 2  # that are drawn, unless the user selects some
-MAX_RANKS, MAX_LANES = 4, 28  # that are drawn
-MIN_LANES = 4  # of a rank, or of the CPU threads of a process
+MAX_RANKS, MAX_LANES = 4, 28  # that are drawn, without CPU threads
+MAX_THREADS = 2  # of a process
 COLUMNS = 1200  # of time
 LEAST_HEIGHT = 0.12  # of a kind in a column, relative to the lane, so that one short kernel is visible
 HEIGHT = 0.8  # of a lane, relative to the distance of lanes
@@ -78,7 +78,7 @@ class Row(NamedTuple):
     """A lane, or the heading of a section; times are nanoseconds from the left edge."""
 
     label: str
-    is_heading: bool = False
+    kind: str = ""  # of the lane; empty: a heading
     shares: _Shares = MappingProxyType({})  # of each column of time, by kind of span
     steps: Sequence[tuple[int, int, str]] = ()  # start, end, name
     markers: Sequence[tuple[int, int]] = ()  # number of the finding, time
@@ -106,10 +106,10 @@ class _Window(NamedTuple):
     steps: Sequence[str] = ()  # their labels; empty: the whole run
 
 
-def view(trace: RunAnalysis) -> TimelineView | None:
+def view(trace: RunAnalysis, listed: int) -> TimelineView | None:
     """The lanes of the selected steps, else of two consecutive steps around the median one, else of the whole run.
 
-    None if that takes no time.
+    Marks the first `listed` findings. None if that takes no time.
     """
     reports = _drawn_ranks(trace)
     windows: dict[int, _Window] = {}  # by file: ranks of a file have one clock
@@ -120,22 +120,22 @@ def view(trace: RunAnalysis) -> TimelineView | None:
     length = max((window.end - window.start for window in windows.values()), default=0)
     if not length:
         return None
-    markers, sections = [*lanes.markers(trace)], [*lanes.sections(trace, reports)]
+    markers, sections = [*lanes.markers(trace)][:listed], [*lanes.sections(trace, reports)]
     edges = np.linspace(0, length, COLUMNS + 1).round().astype(np.int64)
     rows, left_out, start, end = list[Row](), 0, 0, 0
     for section in sections:
-        visible = []
+        visible, most = [], MAX_THREADS
         if section.report is not None:  # CPU threads follow a rank of their file
-            rank = section.report.rank
+            rank, most = section.report.rank, MAX_LANES // len(reports)
             start, end, _ = windows[id(rank.timeline)]
             start, end = start - rank.timeline.origin, end - rank.timeline.origin
             visible = [each for each in markers if each.rank is rank and each.has_interval and start <= each.time < end]
         found = _rows(section, start, end, edges)
-        kept = found[: max(MIN_LANES, MAX_LANES // len(sections))]
+        kept = [row for number, row in enumerate(found) if number in _most_active(found)[:most]]
         left_out += len(found) - len(kept)
         if kept:
             places = [(each.number, each.time - start) for each in visible]
-            rows += [Row(section.label, is_heading=True, markers=places), *kept]
+            rows += [Row(section.label, markers=places), *kept]
     omitted = [
         units.count(number, noun)
         for number, noun in ((len(trace.ranks) - len(reports), "rank"), (left_out, "less active lane"))
@@ -177,17 +177,18 @@ def _window(report: RankReport, reports: Sequence[RankReport], wanted: Sequence[
         spans = [each.rank.span for each in reports if each.rank.timeline is report.rank.timeline]
         return _Window(min(low for low, _ in spans), max(high for _, high in spans))
     low, high = report.rank.span  # a step that extends beyond it has idle time without a cause
+    if {*wanted} <= {step.label for step in steps} and wanted:
+        shown = [step for step in steps if step.label in wanted]
+        return _Window(shown[0].start, shown[-1].end, wanted)
     steps = [step for step in steps if low <= step.start and step.end <= high] or steps
     by_length = sorted(range(len(steps)), key=lambda place: steps[place].length)
     first = max(0, min(by_length[(len(steps) - 1) // 2], len(steps) - STEPS))
-    shown = [step for step in steps if step.label in wanted] or steps[first : first + STEPS]
+    shown = steps[first : first + STEPS]
     return _Window(shown[0].start, shown[-1].end, [step.label for step in shown])
 
 
 def _rows(section: Section, start: int, end: int, edges: NDArray[np.int64]) -> list[Row]:
-    """The lanes with spans in the window: steps, idle time, then the most active first; without CPU threads that launch
-    nothing.
-    """
+    """The lanes with spans in the window, without CPU threads that launch nothing."""
     rows = []
     for lane in section.lanes:
         spans = lane.spans[(lane.spans["start"] < end) & (lane.spans["end"] > start)]
@@ -195,12 +196,18 @@ def _rows(section: Section, start: int, end: int, edges: NDArray[np.int64]) -> l
             continue
         times = np.clip(spans[["start", "end"]].to_numpy(), start, end) - start
         if lane.kind == lanes.STEPS:
-            rows.append(Row(lane.label, steps=[*zip(*times.T.tolist(), spans["name"], strict=True)]))
+            rows.append(Row(lane.label, lane.kind, steps=[*zip(*times.T.tolist(), spans["name"], strict=True)]))
         elif shares := _shares(times, spans["kind"].to_numpy(), edges):
-            rows.append(Row(lane.label, shares=shares))
-    always = sum(lane.kind in (lanes.STEPS, lanes.IDLE) for lane in section.lanes)
-    others = sorted(rows[always:], key=lambda row: -sum(float(share.sum()) for share in row.shares.values()))
-    return rows[:always] + others
+            rows.append(Row(lane.label, lane.kind, shares=shares))
+    return rows
+
+
+def _most_active(rows: Sequence[Row]) -> list[int]:
+    """The places of the rows: first the most active one of each kind, in the order of the kinds, then the others."""
+    activity = [sum(float(share.sum()) for share in row.shares.values()) for row in rows]
+    by_activity = sorted(range(len(rows)), key=lambda place: -activity[place])
+    first_of_kind = {rows[place].kind: place for place in reversed(by_activity)}.values()
+    return [*sorted(first_of_kind), *(place for place in by_activity if place not in first_of_kind)]
 
 
 def _shares(times: NDArray[np.int64], kinds: NDArray[np.object_], edges: NDArray[np.int64]) -> _Shares:
@@ -223,9 +230,9 @@ def draw(axes: Axes, shown: TimelineView, pad: float) -> None:
     axes.set_title(shown.title, fontsize=10, loc="left", pad=pad)
     axes.set_xlim(0, shown.length / 1e9)
     axes.set_ylim(len(shown.rows) - 0.4, -0.6)
-    axes.set_yticks(range(len(shown.rows)), ["" if row.is_heading else row.label for row in shown.rows])
+    axes.set_yticks(range(len(shown.rows)), [row.label if row.kind else "" for row in shown.rows])
     for place, row in enumerate(shown.rows):
-        if row.is_heading:
+        if not row.kind:
             axes.text(0, place, f" {row.label}", fontsize=8, weight="bold", va="center", zorder=3)
         _draw_steps(axes, place, row, shown.length)
         _draw_shares(axes, place, row, shown.length)

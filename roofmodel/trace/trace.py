@@ -73,6 +73,16 @@ class RunAnalysis:
     peers: tuple[PeerCopies, ...] = ()
 
     @property
+    def run_findings(self) -> list[Finding]:
+        """Whether the runs do different work."""
+        return [finding for finding in self.findings if finding.rank is None]
+
+    @property
+    def rank_findings(self) -> list[Finding]:
+        """What limits the ranks; outputs number these findings."""
+        return [finding for finding in self.findings if finding.rank is not None]
+
+    @property
     def names(self) -> dict[str, str]:
         """The names of the files in results, without folders."""
         return display_names(self.files)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -214,6 +215,25 @@ def test_a_page_has_findings_picture_and_tables_of_all_runs(number: int, chromiu
         gemm = [row for row in rows if row.startswith("GEMM")]
         assert "15.6 ms" in gemm[0]  # 8 GEMMs: four times 1.4 ms + 2.5 ms
         assert not chromium.find_elements("css selector", "script")
+
+
+def test_marks_have_the_numbers_of_the_listed_findings(figures: list[Figure], tmp_path: Path) -> None:
+    """The last of three runs does other work, which has no number; the loader limits all of them."""
+    document = json.loads(EXAMPLE.read_text(encoding="utf-8"))
+    fewer = [each for each in document["traceEvents"] if each.get("name") != "backward_gemm"]
+    paths = [tmp_path / f"{name}.json" for name in "abc"]
+    for path, events in zip(paths, (document["traceEvents"], document["traceEvents"], fewer), strict=True):
+        path.write_text(json.dumps({**document, "traceEvents": events}), encoding="utf-8")
+    found = roofmodel.trace(*paths)
+    found.save(tmp_path / "trace.png")
+    listed = [text.get_text() for text in figures[0].texts]
+    assert len([text for text in listed if "do not do the same work" in text]) == 1
+    numbered = [text for text in listed if text[:1].isdecimal()]
+    assert sorted(text[:14] for text in numbered) == ["1. run 3, GPU ", "2. run 2, GPU "]  # of three lines
+    marks = [text.get_text() for text in figures[0].axes[1].texts if text.get_text().startswith("▼")]
+    assert sorted(marks) == ["▼ 1", "▼ 2"]
+    lines = [line for line in printed(found, 200).splitlines() if line[:2] in ("1.", "2.")]
+    assert [line[:14] for line in lines] == ["1. run 3, GPU ", "2. run 2, GPU "]
 
 
 def test_names_of_a_file_are_text_in_the_page(tmp_path: Path) -> None:

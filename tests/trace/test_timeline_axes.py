@@ -23,7 +23,7 @@ KINDS = (lanes.WAITING, lanes.LOADER, lanes.CALL, lanes.OPERATOR)  # the first o
 
 
 def shown(found: Any) -> TimelineView:
-    result = view(found)
+    result = view(found, listed=3)
     assert result is not None
     return result
 
@@ -114,10 +114,18 @@ def test_of_many_ranks_and_streams_the_first_and_the_most_active_are_drawn(tmp_p
     assert len([label for label in labels(found) if label.startswith("rank")]) == timeline_axes.MAX_RANKS
     assert "stream 40" in labels(found)
     assert "stream 1" not in labels(found)
-    drawn = len([row for row in found.rows if not row.is_heading])
-    assert drawn <= timeline_axes.MAX_LANES + timeline_axes.MIN_LANES
+    drawn = len([row for row in found.rows if row.kind])
+    assert drawn == 28 + 1  # 7 lanes of each of 4 ranks, and the thread
     # of 4 ranks 40 streams and a lane of idle time each, and the launching thread
     assert found.title.endswith(f"{4 * 41 + 1 - drawn} less active lanes")
+
+
+def test_a_kind_of_lanes_is_drawn_even_if_all_streams_are_more_active(tmp_path: Path) -> None:
+    streams = [launched(f"k{n}", 10, 900, n / 100, stream=n) for n in range(60)]
+    memset = launched("Memset (Device)", 950, 951, 940, category="gpu_memset", bytes=4)
+    found = shown(analyzed(tmp_path, *streams, memset))
+    assert labels(found)[-3] == "memsets"  # in the order of the lanes, before the CPU thread and its heading
+    assert "idle, by cause" in labels(found)
 
 
 def test_threads_that_launch_nothing_are_not_drawn(tmp_path: Path) -> None:
@@ -127,7 +135,7 @@ def test_threads_that_launch_nothing_are_not_drawn(tmp_path: Path) -> None:
 
 def test_findings_are_marked_in_their_rank() -> None:
     found = shown(trace([EXAMPLE]))
-    assert [row.markers for row in found.rows if row.is_heading] == [[(1, 0)], []]  # step 1 begins with the loader
+    assert [row.markers for row in found.rows if not row.kind] == [[(1, 0)], []]  # step 1 begins with the loader
 
 
 # --- Artists ----------------------------------------------------------------------------------------
