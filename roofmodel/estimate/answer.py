@@ -270,15 +270,10 @@ def _limit(phase: PhaseEstimate) -> str:
         kernels = phase.kernel_seconds if phase.step.parallel.pp == 1 else None  # of this pipeline stage only
         alone = f" (kernels alone {units.seconds(plain(kernels.value))})" if kernels else ""
         return f"{describe_host_limit(phase)}{alone}"
-    memory, links, idle = phase.memory_seconds, phase.link_seconds, phase.idle.bound
-    ceilings = {
-        "compute": phase.bound_seconds - memory - links - idle,
-        "memory (DRAM)": memory,
-        "communication": links,
-        "pipeline bubble": idle,
-    }
-    largest = max(ceilings, key=lambda name: plain(ceilings[name]))
-    return f"{largest}, {plain(ceilings[largest]) / plain(phase.bound_seconds):.0%} of the bound"
+    parts = phase.bound_parts | {"pipeline bubble": phase.idle.bound}
+    largest = max(parts, key=lambda name: plain(parts[name]))
+    share = plain(parts[largest]) / plain(phase.bound_seconds)
+    return f"{'memory (DRAM)' if largest == 'memory' else largest}, {share:.0%} of the bound"
 
 
 def _join_phases(phases: tuple[PhaseEstimate, ...], texts: list[str]) -> str:

@@ -29,6 +29,7 @@ class Report(Result):
     """
 
     FILES: ClassVar[Sequence[str]] = (*PICTURES, *Result.FILES)
+    naming = ("phase", "op.phase", "op.name")
 
     def __init__(self, estimate: Estimate) -> None:
         self.estimate = estimate
@@ -66,15 +67,18 @@ class Report(Result):
         `ttft` and `tpot` are the expected times of prefill and decode.
         """
         document, rows = self.to_dict(), list[dict[str, Any]]()
-        memory = {f"memory_{key}": value for key, value in document["memory"].items() if not isinstance(value, list)}
-        for phase in document["phases"]:
-            name, totals = phase["phase"], phase["totals"]
+        memory = {
+            key if key in ("fits", "largest_batch", "largest_context") else f"memory_{key}": value
+            for key, value in document["memory"].items()
+            if not isinstance(value, list)
+        }
+        for each, phase in zip(document["phases"], self.estimate.phases, strict=True):
+            name, totals = each["phase"], each["totals"]
             latency = {"prefill": "ttft_seconds", "decode": "tpot_seconds"}.get(name)
-            rows.append(
-                {"phase": name, **totals, **memory, **({latency: totals["expected_seconds"]} if latency else {})}
-            )
-            rows += ({"op.phase": name, **{f"op.{key}": value for key, value in op.items()}} for op in phase["ops"])
-        return rows
+            latencies = {latency: totals["expected_seconds"]} if latency else {}
+            limit = phase.limit if self.estimate.has_total else None
+            rows.append({"phase": name, "bound": limit, **totals, **memory, **latencies})
+        return [*rows, *({f"op.{key}": value for key, value in op.items()} for op in super().rows_to_check())]
 
     def to_frame(self) -> pandas.DataFrame:
         """One row per operator in base units, with the columns of `roof estimate --format csv`.

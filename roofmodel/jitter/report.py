@@ -21,6 +21,7 @@ class JitterReport(RunReport):
     """Result of `jitter`: per step the earliest and the latest rank, from which kernel on, and the causes."""
 
     analyzed: Jitter
+    identifying = ("step", "latest_rank")
 
     def __init__(self, analyzed: Jitter) -> None:
         self.analyzed = analyzed

@@ -26,6 +26,7 @@ class _PlanReport(TextResult, FileResult):
     """The candidates of a search, the best first."""
 
     plan: ServingPlan | TrainingPlan
+    identifying = ("rank", "tp", "pp", "dp", "ep", "batch")
 
     @classmethod
     @abstractmethod

@@ -33,6 +33,7 @@ def _short_names(names: Sequence[str]) -> Sequence[str]:
 class ProfileReport(TextResult, FileResult):
     """Result of `read_profile`: the measured kernels of profiler files."""
 
+    naming = ("hardware", "name")
     short_names = staticmethod(_short_names)
 
     def __init__(self, measured: MeasuredKernels, before: MeasuredKernels | None = None) -> None:
@@ -128,7 +129,9 @@ class ProfileReport(TextResult, FileResult):
 class PlotReport(TextResult, PictureResult):
     """Result of `plot`: measured and predicted points on a device's roofline."""
 
+    naming = ("hardware", "name")
     short_names = staticmethod(_short_names)
+    identifying = ("level",)
 
     def __init__(self, placed: RooflinePlot) -> None:
         self.placed = placed

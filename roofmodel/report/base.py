@@ -67,6 +67,13 @@ def _unimportance(note: Text) -> int:
 class RenderedResult(ABC):
     """A result that renders itself with rich, in a terminal and in a notebook."""
 
+    naming: Sequence[str] = ()
+    """The columns whose texts name a row in the messages of `--fail-if`; without any, its first two texts do."""
+    identifying: Sequence[str] = ()
+    """The columns that identify rows of the same name."""
+    short_names: Callable[[Sequence[str]], Sequence[str]] | None = None
+    """Short names for the texts of the column `name`."""
+
     @property
     def notes(self) -> tuple[str, ...]:
         """Assumptions, ignored options, and limits of the result. A note may begin with `warning: `."""
@@ -115,8 +122,6 @@ class Result(RenderedResult):
     """The suffixes that `save` accepts, without the dot. Those of pictures need a Figure in the document."""
     FORMATS: ClassVar[Sequence[str]] = ("json", "csv", "markdown")
     """The formats of `text`."""
-    short_names: Callable[[Sequence[str]], Sequence[str]] | None = None
-    """The names of its rows in the messages of `--fail-if`; None: their first texts."""
 
     @abstractmethod
     def answer(self) -> Document:
@@ -218,9 +223,6 @@ class Result(RenderedResult):
 
 class TextResult(RenderedResult):
     """A result that has text formats."""
-
-    short_names: Callable[[Sequence[str]], Sequence[str]] | None = None
-    """The names of its rows in the messages of `--fail-if`; None: their first texts."""
 
     def rows_to_check(self) -> Sequence[Mapping[str, Any]]:
         """The rows of `--fail-if`: those of the data frame."""

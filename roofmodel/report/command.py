@@ -258,8 +258,11 @@ def _output_options(
         options.append(_output_option("notes", bool, False, "--notes", help=NOTES))
     if checks:
         rows, example = checks
-        text = f"Exit with status 3 if one of the {rows} satisfies EXPRESSION, such as '{example}'; repeatable."
-        options.append(_output_option("fail_if", list[str] | None, None, "--fail-if", help=text, metavar="EXPRESSION"))
+        text = (
+            f"Exit with status 3 if one of the {rows} satisfies CONDITION, such as '{example}': a column, one of "
+            "< <= > >= = != ~ !~, and a value with its unit; 'and' joins several. Repeatable."
+        )
+        options.append(_output_option("fail_if", list[str] | None, None, "--fail-if", help=text, metavar="CONDITION"))
     return options
 
 

@@ -10,7 +10,6 @@
 A row is a dict, a named tuple or another object. Files have values in base units, unrounded; None is unknown.
 """
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -182,14 +181,6 @@ class Table(NamedTuple):
         text = "".join(plain_text(cell) for column in cells if not column.unit.shorten for cell in cells[column])
         lines = [line for mark, line in self.marks.items() if mark in text] + [column.legend for column in cells]
         return [*dict.fromkeys(filter(None, lines))]
-
-
-def plain_column(name: str) -> str:
-    """The key of a column from the name that a user writes: `tokens/s/gpu` is tokens_per_second_per_gpu."""
-    plain = re.sub(r"[-\s]+", "_", name.strip().lower())
-    for unit, words in (("/gpu", "_per_gpu"), ("/user", "_per_user"), ("/s", "_per_second")):
-        plain = plain.replace(unit, words)
-    return plain
 
 
 def joined(between: str) -> Callable[[Iterable[Any]], str]:

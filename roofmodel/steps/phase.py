@@ -103,6 +103,19 @@ class PhaseEstimate(NamedTuple):
         return sum(either(link, seconds, 0.0) for link, seconds in ceilings) - self.replicas.hidden_bound
 
     @property
+    def bound_parts(self) -> dict[str, Number]:
+        """The parts of the bound that the ceilings limit. The rest is the wait for other pipeline stages."""
+        memory, links = self.memory_seconds, self.link_seconds
+        compute = self.bound_seconds - memory - links - self.idle.bound
+        return {"memory": memory, "compute": compute, "communication": links}
+
+    @property
+    def limit(self) -> str:
+        """`overhead` if the host limits the phase, else the ceiling that limits most of the bound."""
+        parts = self.bound_parts
+        return "overhead" if self.host_bound else max(parts, key=lambda name: plain(parts[name]))
+
+    @property
     def exchanges(self) -> tuple[Placed, ...]:
         """The collectives, with several GPUs."""
         return tuple(placed for placed in self.placed if placed.operator.collective)

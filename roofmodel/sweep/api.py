@@ -44,7 +44,8 @@ def sweep(
         hw: Devices: a100,h100, or `hw` several times.
         family: Read an unknown model_type as this family, such as llama.
         price: Price in dollars per hour: 2 for every device, or a100=1.5,h100=3.
-        where: Keep rows that satisfy a condition, such as "tpot<20ms", "memory<70GiB", fits=true; repeat it for more.
+        where: Keep the rows that satisfy a condition, such as "tpot<20ms and fits=yes": a column, one of
+            < <= > >= = != ~ !~, and a value with its unit; 'and' joins several. Repeatable.
         sort: Column to sort by; with - from the largest value, such as -tokens/s.
         scaling: Speed-up and efficiency of the numbers of GPUs in `gpus`; `batch` is that of all GPUs (strong) or of
             each GPU (weak).
@@ -66,12 +67,12 @@ def sweep(
         True
     """
     from roofmodel.models import hub
-    from roofmodel.sweep.conditions import conditions, order
+    from roofmodel.report.conditions import conditions
     from roofmodel.sweep.scaling import DEFAULT_GPUS, check_unscaled, check_without_cluster
-    from roofmodel.sweep.selection import selected
+    from roofmodel.sweep.selection import TYPES, order, selected
     from roofmodel.sweep.sweep import sweep as study
 
-    selection = conditions(values.as_sequence(where)), order(sort)
+    selection = conditions("where", values.as_sequence(where), TYPES), order(sort)
     architectures = [hub.load(model, family) for model in values.as_sequence(models)]
     devices = [Device.load(device) for device in values.as_sequence(hw)]
     if scaling is not None:
@@ -85,7 +86,8 @@ def sweep(
             architectures, devices, scaling, counts, share, runs, price=price, progress=progress, **options
         )
         return SweepReport(selected(evaluated_sweep, *selection))
-    columns = [each.column for each in (*selection[0], selection[1]) if each]
+    compared = [*(comparison for condition in selection[0] for comparison in condition.comparisons), selection[1]]
+    columns = [column for each in compared if each for column in each.columns]
     check_unscaled(gpus=gpus, share=share, measured=measured, columns=columns)
     evaluated_sweep = study(architectures, devices, price=price, cluster=cluster, progress=progress, **options)
     return SweepReport(selected(evaluated_sweep, *selection))

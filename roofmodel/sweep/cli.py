@@ -48,7 +48,7 @@ app = command(
     sweep,
     formats=("table", "json", "csv"),
     files=".csv .json .parquet .png .svg .pdf",
-    settings={"models": {"metavar": "MODEL…"}},
+    settings={"models": {"metavar": "MODEL…"}, "where": {"metavar": "CONDITION"}},
     run=_present,
     examples=(
         "roof sweep gpt2-xl --hw a100,h100 --batch 1:256:*2 --phase decode",

@@ -41,7 +41,7 @@ def summary(sweep: Sweep) -> dict[str, Any]:
     return {
         "schema": "roofmodel.sweep/1",
         "points": sweep.points,
-        "where": [condition.text for condition in sweep.where],
+        "where": [*map(str, sweep.where)],
         "sort": sweep.sort and sweep.sort.text,
         **({"scaling": _scaling(sweep.scaling)} if sweep.scaling else {}),
         "notes": list(map(str, sweep.notes)),

@@ -22,6 +22,7 @@ from roofmodel.errors import AnswerNote, Message, Option, Text, WarningNote, Wor
 from roofmodel.models.architecture import Architecture
 from roofmodel.options.values import RoutingMode
 from roofmodel.options.workload import DECLARED, REMOVED, Options, key_of, settings_axis, valid
+from roofmodel.report.conditions import Condition
 from roofmodel.steps.engine_kernels import check_kernels
 from roofmodel.steps.kernel_notes import kernel_notes
 from roofmodel.steps.notes import (  # fmt: skip
@@ -47,13 +48,20 @@ from roofmodel.sweep.case import (
     GridCase,
     evaluate,
 )
-from roofmodel.sweep.conditions import Order, RowCondition
 from roofmodel.sweep.scaling_laws import Scaling
 
 MAX_CASES = 10_000
 """Limit of the combinations of models, devices and options other than batch and lengths. Each takes some 10 ms."""
 MAX_POINTS_IN_MEMORY = 10**6
 """Limit of the points that are kept for a second output; a point takes about 500 bytes. More are computed again."""
+
+
+class Order(NamedTuple):
+    """The column that the rows are sorted by; unknown values are last in either direction."""
+
+    columns: tuple[str, ...]  # the value of a row is that of the first that is known
+    descending: bool
+    text: str
 
 
 class Sweep(NamedTuple):
@@ -63,7 +71,7 @@ class Sweep(NamedTuple):
     notes: tuple[Text, ...]
     cluster: str | None = None  # a Dask scheduler's address, or `local`
     rows: tuple[Columns, ...] | None = None  # by block; None until they are in memory
-    where: tuple[RowCondition, ...] = ()  # the conditions that `rows` satisfy
+    where: tuple[Condition, ...] = ()  # the conditions that `rows` satisfy
     sort: Order | None = None  # of `rows`; None: the order of the grid
     scaling: Scaling | None = None  # of a sweep over numbers of GPUs
     progress: Callable[[str, int, int], None] = lambda subject, done, total: None  # called after each evaluated block

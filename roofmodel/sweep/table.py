@@ -75,8 +75,8 @@ class View:
         candidates = [
             *(("ttft_seconds", "tpot_seconds", "tokens_per_second_per_user") if generated else ()),
             *(["tokens_per_second_per_gpu"] if several else []),
-            *(condition.column for condition in self.sweep.where),
-            *([self.sweep.sort.column] if self.sweep.sort else []),
+            *(column for condition in self.sweep.where for each in condition.comparisons for column in each.columns),
+            *(self.sweep.sort.columns if self.sweep.sort else ()),
         ]
         return [name for name in dict.fromkeys(candidates) if name not in (*varying, *RESULTS, "fits", "note")]
 
@@ -114,7 +114,7 @@ def counted(sweep: Sweep) -> str:
     """The number of points, and of those that satisfy the conditions."""
     text = units.count(sweep.points, "point")
     if sweep.where:
-        text = f"{sweep.row_count} of {text} with {' and '.join(condition.text for condition in sweep.where)}"
+        text = f"{sweep.row_count} of {text} with {' and '.join(map(str, sweep.where))}"
     return f"{text}, sorted by {sweep.sort.text}" if sweep.sort else text
 
 

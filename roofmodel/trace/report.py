@@ -22,6 +22,7 @@ class TraceReport(RunReport):
     """Result of `trace`: per rank the parts of the wall time, idle time by cause, copies, communication, steps."""
 
     analyzed: RunAnalysis
+    naming, identifying = ("group",), ("rank",)
 
     def __init__(self, analyzed: RunAnalysis) -> None:
         self.analyzed = analyzed
