@@ -125,7 +125,7 @@ def conventions() -> Derivation:
     Examples:
         >>> print(conventions().text("markdown"))  # doctest: +SKIP
     """
-    from roofmodel.explain.conventions_document import document
+    from roofmodel.explain.conventions import document
 
     return Derivation(document())
 

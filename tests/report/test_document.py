@@ -89,7 +89,7 @@ def test_a_derivation_compiles_with_amsmath(model: str, tmp_path: Path) -> None:
 
 
 def test_the_conventions_compile(tmp_path: Path) -> None:
-    from roofmodel.explain import conventions_document as conventions
+    from roofmodel.explain import conventions
 
     compiled(latex(conventions.document()), tmp_path)
 
