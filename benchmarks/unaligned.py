@@ -20,7 +20,7 @@ from roofmodel.counting.tensors import FORMATS
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Unaligned
 from roofmodel.measure.operations import OPERATIONS, PRECISIONS, widths
-from roofmodel.timing import alignment, gemm
+from roofmodel.timing import gemm
 from roofmodel.timing.formula import chip
 from roofmodel.timing.timing import gemm_work
 
@@ -42,7 +42,7 @@ class MeasuredGemm(NamedTuple):
         calibration, ceilings = self.device.calibration, chip(self.device, self.dtype)
         assert calibration is not None
         assert ceilings is not None
-        work = self.work._replace(aligned=alignment.aligned_share(self.load, shares))
+        work = self.work._replace(aligned=gemm.aligned_share(self.load, shares))
         return float(gemm.seconds(work, ceilings, calibration.gemm["any"]["fp16/fp16"].timing))
 
     def error(self, shares: Unaligned) -> float:
@@ -58,7 +58,7 @@ def read(path: Path, device: Device) -> list[MeasuredGemm]:
             operator = OPERATIONS["gemm"].operator(sizes, widths(PRECISIONS[dtype]))
             work = gemm_work(operator, dtype)
             assert work is not None
-            load = int(alignment.load_bytes(operator, work, FORMATS[dtype], pads_vocabulary=False))
+            load = int(gemm.load_bytes(operator, work, FORMATS[dtype], pads_vocabulary=False))
             gemms.append(MeasuredGemm(device, dtype, work, load, float(row["latency_us"]) * 1e-6))
     return gemms
 
@@ -68,7 +68,7 @@ def fitted(rows: Sequence[MeasuredGemm]) -> Unaligned:
     from scipy.optimize import minimize_scalar
 
     def share(load: int) -> float:
-        of_load = [row for row in rows if (row.load < alignment.LOADS[0]) and (row.load >= 4) == (load >= 4)]
+        of_load = [row for row in rows if (row.load < gemm.LOADS[0]) and (row.load >= 4) == (load >= 4)]
 
         def loss(value: float) -> float:
             return mean(abs(log(row.expected(Unaligned(value, value)) / row.seconds)) for row in of_load)
@@ -87,7 +87,7 @@ def main(folder: Path = FOLDER) -> None:
     print(f"| {' | '.join(header)} | mean error if counted as aligned |")
     print("|---|---|---:|---:|---:|---:|")
     for name, rows in tables.items():
-        for load in alignment.LOADS:
+        for load in gemm.LOADS:
             of_load = [row for row in rows if row.load == load]
             stated_shares = of_load[0].device.unaligned or ALIGNED
             slower = median(row.seconds / row.expected(ALIGNED) for row in of_load)

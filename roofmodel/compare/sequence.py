@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from roofmodel.steps.phase import PhaseEstimate
 from roofmodel.steps.placed import Placed
-from roofmodel.timing.elementwise import elementwise_kind
+from roofmodel.timing.formula import elementwise_kind
 
 # Kinds of operators with their own kernel in every framework, always in the model's order.
 ANCHORS = {

@@ -19,7 +19,7 @@ RESIDUAL_STREAM = ("x", "source")  # of a decoder or the only stack, of an encod
 def with_dropout(passed: Sequence[Operator], dropout: Dropout) -> tuple[Operator, ...]:
     """The operators of a forward pass with an operator for each dropout, to count what the pass keeps.
 
-    The added operators have no FLOPs. Their time is counted by `timing/engine/reference_code.py`.
+    The added operators have no FLOPs. Their time is counted by `timing/reference_code.py`.
     """
     return tuple(_inserted(passed, dropout)) if any(dropout) else tuple(passed)
 

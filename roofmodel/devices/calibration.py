@@ -221,7 +221,7 @@ class CollectiveTiming(NamedTuple):
 
 
 class ElementwiseTiming(NamedTuple):
-    """Parameters of kernels that only move data: elementwise, norms, softmax (`timing/elementwise.py`)."""
+    """Parameters of kernels that only move data: elementwise, norms, softmax (`timing/formula.py`)."""
 
     latency: Annotated[float, Parameter("time from launch to end of the smallest kernel", "s", 3e-06)]
     dram: Annotated[float, Parameter("fraction of the DRAM bandwidth", "", 0.8, high=1.0)]

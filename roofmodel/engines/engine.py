@@ -27,7 +27,7 @@ FUSIONS = {
     "experts": "the activation between the two GEMMs of the experts runs in their kernels",
     "all_reduce_norm": "a norm runs in the kernel of the all-reduce before it",
 }
-"""What an engine can fuse. `roofmodel/timing/engine/fusion.py` has the time of each."""
+"""What an engine can fuse. `roofmodel/timing/engine.py` has the time of each."""
 EXTRA_KERNELS = {
     "attention_copies": "queries, keys and values are copied, because batched GEMMs need the rows of a head contiguous",
     "scale_and_mask": "attention scales its scores and adds the mask in kernels of their own",
@@ -39,7 +39,7 @@ EXTRA_KERNELS = {
     "residual_dropout": "dropout before a residual add runs in a kernel of its own",
     "fp32_loss": "the logits are cast for a loss in fp32",
 }
-"""Kernels that an engine runs besides those of the operators. `roofmodel/timing/engine/reference_code.py` has the bytes
+"""Kernels that an engine runs besides those of the operators. `roofmodel/timing/reference_code.py` has the bytes
 of each."""
 DEFAULT_CASES = {
     "decoder_inference": "prefill, decode and generation of a decoder, plans of a service, and `roof op`",

@@ -21,8 +21,7 @@ from roofmodel.devices.device import Device
 from roofmodel.models.symbols import symbol
 from roofmodel.numbers.algebra import Number
 from roofmodel.options.workload import MAX_VALUE
-from roofmodel.timing.links import link_bandwidth
-from roofmodel.timing.roofline import Placement, place
+from roofmodel.timing.roofline import Placement, link_bandwidth, place
 
 GRID = 1.25  # ratio of grid sizes; solutions of the equations are added to the grid
 

@@ -37,8 +37,7 @@ from roofmodel.steps.notes import exceeds_positions, length_notes, link_notes
 from roofmodel.steps.options import DEFAULT_SEQ, workload
 from roofmodel.steps.parallelism import possible_tp, refuse_stages
 from roofmodel.steps.textbook import check_kernel, default_dtype, load_model
-from roofmodel.timing.links import link_bandwidth
-from roofmodel.timing.roofline import place
+from roofmodel.timing.roofline import link_bandwidth, place
 
 VARIABLES: tuple[str, ...] = get_args(CrossoverVariable)
 SYMBOLS = {"batch": "B", "seq": "S", "context": "C", "gpus": "N_tp", "n": "n"}

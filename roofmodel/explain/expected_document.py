@@ -23,7 +23,7 @@ from roofmodel.report.document import (
 from roofmodel.report.latex import latex_text, text_form
 from roofmodel.timing import derivation
 from roofmodel.timing.attention import AttentionWork
-from roofmodel.timing.engine.run import Run
+from roofmodel.timing.engine import Run
 from roofmodel.timing.formula import FormulaDescription
 from roofmodel.timing.timing import Expected, Formula
 

@@ -20,7 +20,7 @@ from roofmodel.steps.options import workload
 from roofmodel.steps.phase import PhaseEstimate
 from roofmodel.steps.placed import Placed
 from roofmodel.steps.textbook import check_kernel, default_dtype, load_model
-from roofmodel.timing.engine.run import Run, Timing
+from roofmodel.timing.engine import Run, Timing
 from roofmodel.timing.roofline import place
 from roofmodel.timing.timing import Formula, expect, formula
 

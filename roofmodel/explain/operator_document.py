@@ -18,9 +18,8 @@ from roofmodel.report import formula
 from roofmodel.report.document import Block, Code, Equation, Equations, Form, Heading, Paragraph, TextTable
 from roofmodel.report.latex import text_form
 from roofmodel.steps.placed import Placed
-from roofmodel.timing.engine.run import Run
-from roofmodel.timing.links import NodeCrossing, Route, route
-from roofmodel.timing.roofline import Placement
+from roofmodel.timing.engine import Run
+from roofmodel.timing.roofline import NodeCrossing, Placement, Route, route
 
 EXTRA_KERNELS = {"in several kernels": "several kernels compute the operator", "in fp32": "tensors in fp32"}
 """What the names of extra kernels mean that are not the name of a kernel."""

@@ -56,7 +56,7 @@ from roofmodel.steps.options import (
 from roofmodel.steps.parallelism import tp_by_ep
 from roofmodel.steps.phase import PhaseEstimate, phase_estimate, timed
 from roofmodel.steps.placed import Placed, placed, sum_of
-from roofmodel.timing.engine.run import Timing
+from roofmodel.timing.engine import Timing
 from roofmodel.timing.roofline import place
 
 Length = Literal["seq", "decoder_seq", "context", "image"]

@@ -49,11 +49,10 @@ from roofmodel.measure.table import (
     thirds,
     thirds_of_cells,
 )
-from roofmodel.timing import gemm, layer_kernels
-from roofmodel.timing.elementwise import elementwise_kind
-from roofmodel.timing.links import route
+from roofmodel.timing import gemm, parameter_sets
+from roofmodel.timing.formula import elementwise_kind
 from roofmodel.timing.parameter_sets import operator_format_key
-from roofmodel.timing.roofline import place
+from roofmodel.timing.roofline import place, route
 from roofmodel.timing.timing import formula
 
 ROWS_PER_PARAMETER = 3  # at least, else the set is not fitted
@@ -62,7 +61,7 @@ DEFAULT_FORMATS = "fp16/fp16"
 CHOICES = {"gemm": gemm}  # the modules whose formulas are a minimum over candidates, by kind of parameters
 # Example lines of a device's file for fields that the timing model needs.
 FIELD_EXAMPLES = {"multiprocessors": "multiprocessors: 108", "clocks: boost": "clocks: {boost: 1410 MHz}"}
-# The kind of parameters by operation of the table; the operator decides for all others (`layer_kernels.kind`).
+# The kind of parameters by operation of the table; the operator decides for all others (`parameter_sets.kind`).
 KINDS = {
     "gemm": "gemm", "moe": "experts", "nccl": "collectives", "custom_allreduce": "collectives",
 }  # fmt: skip
@@ -188,12 +187,12 @@ def _samples(paths: list[str], device: Device, remarks: list[str]) -> dict[str, 
 
 def _kind(group: RowGroup) -> str:
     """The kind of parameters of a group."""
-    return KINDS.get(group.op) or layer_kernels.kind(group.operator) or "elementwise"
+    return KINDS.get(group.op) or parameter_sets.kind(group.operator) or "elementwise"
 
 
 def _has_single_tokens(group: RowGroup) -> Array:
     """Mask of the prefills of one token: libraries run other kernels for them than for longer prompts."""
-    is_prefill = _kind(group) in layer_kernels.PREFILLS and "seq" in group.shape
+    is_prefill = _kind(group) in parameter_sets.PREFILLS and "seq" in group.shape
     return group.shape["seq"] == 1 if is_prefill else np.zeros(len(group.rows), bool)
 
 

@@ -20,7 +20,7 @@ from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.algebra import product
 from roofmodel.steps.options import workload
 from roofmodel.timing import attention
-from roofmodel.timing.elementwise import elementwise_kind
+from roofmodel.timing.formula import elementwise_kind
 
 DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8")
 TENSOR_DTYPES = ("fp32", "fp16", "bf16")  # formats of whole tensors; tf32 and fp8 apply to GEMMs only

@@ -34,7 +34,7 @@ from roofmodel.measure.table import (
 )
 from roofmodel.numbers import units
 from roofmodel.roofline.device import others
-from roofmodel.timing.engine.run import Timing
+from roofmodel.timing.engine import Timing
 from roofmodel.timing.parameter_sets import operator_format_key
 from roofmodel.timing.roofline import Placement, place
 from roofmodel.timing.timing import Formula, clamp_to_bound, formula

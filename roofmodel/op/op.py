@@ -27,7 +27,7 @@ from roofmodel.options.values import EngineName
 from roofmodel.steps.engine_kernels import check_kernels
 from roofmodel.steps.kernel_notes import alignment_notes
 from roofmodel.timing import derivation
-from roofmodel.timing.engine.run import Run, Timing
+from roofmodel.timing.engine import Run, Timing
 from roofmodel.timing.roofline import Placement, place, ridge
 from roofmodel.timing.timing import Formula
 

@@ -13,9 +13,9 @@ from roofmodel.errors import AnswerNote, Option
 from roofmodel.steps.notes import first_names
 from roofmodel.steps.phase import PhaseEstimate
 from roofmodel.steps.placed import Placed
-from roofmodel.timing import layer_kernels
-from roofmodel.timing.alignment import LOADS, aligned_share
-from roofmodel.timing.engine.run import Timing
+from roofmodel.timing import parameter_sets
+from roofmodel.timing.engine import Timing
+from roofmodel.timing.gemm import LOADS, aligned_share
 from roofmodel.timing.timing import CONVOLUTION_LIBRARY, gemm_load, gemm_work, kernel_parameters
 
 KERNEL_KINDS = {
@@ -74,7 +74,7 @@ def timing_notes(device: Device, estimates: Sequence[PhaseEstimate]) -> Iterator
                         "datasheet are used"
                     )
         scans = [each.operator for each in operators if each.operator.kind == "scan"]
-        if names := ", ".join(dict.fromkeys(each.name for each in scans if not layer_kernels.kind(each))):
+        if names := ", ".join(dict.fromkeys(each.name for each in scans if not parameter_sets.kind(each))):
             yield AnswerNote(
                 f"the expected time of {names} has no evidence: no measurements of this scan exist, so the time to "
                 "read and write its data is used"

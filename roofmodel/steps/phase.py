@@ -28,7 +28,7 @@ from roofmodel.steps.placed import (
     total_seconds,
     totals_of,
 )
-from roofmodel.timing.engine.run import Timing
+from roofmodel.timing.engine import Timing
 from roofmodel.timing.timing import Expected
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from roofmodel.counting.operator import Cost, Operator
 from roofmodel.devices.device import Device
 from roofmodel.numbers.algebra import Number, plain
-from roofmodel.timing.engine.run import Run
+from roofmodel.timing.engine import Run
 from roofmodel.timing.roofline import Placement, place
 from roofmodel.timing.timing import Expected, independent_sum
 
 if TYPE_CHECKING:
-    from roofmodel.timing.engine.extra_kernels import ExtraKernel
+    from roofmodel.timing.extra_kernels import ExtraKernel
 
 NO_TIME = Expected(0.0, 0.0, 0.0)
 

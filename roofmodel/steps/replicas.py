@@ -24,8 +24,7 @@ from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.layers import Norm
 from roofmodel.numbers.algebra import Number, maximum, minimum
 from roofmodel.steps.placed import NO_TIME, Placed, ReplicaTimes, sum_of
-from roofmodel.timing.engine.run import Timing
-from roofmodel.timing.links import link_bandwidth
+from roofmodel.timing.engine import Timing
 from roofmodel.timing.replicas import (
     BUCKET_BYTES,
     CHUNK_BYTES,
@@ -35,7 +34,7 @@ from roofmodel.timing.replicas import (
     exposed_seconds,
     slowest_of,
 )
-from roofmodel.timing.roofline import place
+from roofmodel.timing.roofline import link_bandwidth, place
 from roofmodel.timing.timing import Expected, expect_elementwise
 
 COPIES_OF_GRADIENTS = 2  # into a bucket and back

@@ -17,8 +17,8 @@ from roofmodel.counting.workload import Step
 from roofmodel.devices.device import Device
 from roofmodel.engines.engine import Engine
 from roofmodel.models.architecture import Architecture
-from roofmodel.timing.engine.extra_kernels import ExtraKernel
-from roofmodel.timing.engine.run import Run, Timing
+from roofmodel.timing.engine import Run, Timing
+from roofmodel.timing.extra_kernels import ExtraKernel
 from roofmodel.timing.roofline import Placement, place
 
 

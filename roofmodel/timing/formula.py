@@ -1,12 +1,16 @@
-"""What all timing formulas share: the device figures that they use, and their description in `roof explain`."""
+"""What all timing formulas share, the device figures that they use and their description in `roof explain`; and the
+simplest one, that of kernels that only move data: elementwise work, norms, softmax, lookups, copies.
+"""
 
 from __future__ import annotations
 
 from types import ModuleType
 from typing import Annotated, NamedTuple, get_origin, get_type_hints
 
+from roofmodel.counting.operator import Operator
+from roofmodel.devices.calibration import ElementwiseTiming
 from roofmodel.devices.device import Device
-from roofmodel.numbers.algebra import Number, maximum, minimum
+from roofmodel.numbers.algebra import Number, Seconds, formula, maximum, minimum
 
 PORT = 64  # bytes per clock between L2 and one SM, on NVIDIA GPUs since Volta
 
@@ -113,3 +117,36 @@ def meanings(owner: type | ModuleType) -> dict[str, Meaning]:
         name: Meaning(*each) if isinstance(each[0], str) else Meaning(each[0].meaning, each[0].unit)
         for name, each in declared.items()
     }
+
+
+ELEMENTWISE = FormulaDescription(
+    name="elementwise",
+    title="elementwise kernels, and others that only move data",
+    summary="Time of elementwise work, norms, softmax, lookups and copies: bytes over a bandwidth, or the arithmetic.",
+    equation="latency + max(stream, compute_seconds)",
+    terms=(
+        (
+            "stream",
+            "data / (DRAM bandwidth × dram), or / (L2 ports × l2) where all data fits in L2; more data never takes "
+            "less time",
+        ),
+        ("compute_seconds", "vector FLOPs / CUDA-core peak"),
+    ),
+    notes=("Data that fits in L2 is read from there: the previous kernel has just written it.",),
+    source="Parameters: ElementwiseTiming, fitted by `roof calibrate`.",
+)
+
+
+@formula
+def elementwise_seconds(data: Number, compute_seconds: Number, chip: Chip, timing: ElementwiseTiming) -> Number:
+    """Seconds to read and write `data` bytes, and at least `compute_seconds`; elementwise for arrays."""
+    stream: Seconds = stream_seconds(data, data, chip, timing.dram, timing.l2)
+    return timing.latency + maximum(stream, compute_seconds)
+
+
+def elementwise_kind(operator: Operator) -> str:
+    """The kind of a kernel that moves data: `norm`, `softmax`, `gather`, `scan`, `rotary`, `activation` or `add`."""
+    if operator.kind in ("norm", "softmax", "gather", "scan"):
+        return operator.kind
+    name = operator.name.removesuffix(".grad")
+    return next((kind for kind in ("rotary", "activation") if name.endswith(kind)), "add")

@@ -1,4 +1,4 @@
-"""The roofline bound: the least time in which a device can execute a cost.
+"""The roofline bound: the least time in which a device can execute a cost, over its pipes, its memory and its links.
 
 Williams, Waterman and Patterson, "Roofline: an insightful visual performance model for multicore
 architectures", CACM 52(4), 2009: attainable = min(peak, bandwidth x intensity). As time:
@@ -6,6 +6,15 @@ architectures", CACM 52(4), 2009: attainable = min(peak, bandwidth x intensity).
     bound = max(matmul FLOPs / pipe's peak, vector FLOPs / CUDA-core peak, bytes / DRAM bandwidth, sent bytes / link)
 
 No measured kernel can be faster, unless its data comes from a cache.
+
+The links of a collective are those of a group of neighbors, of a node, or of the network. GPUs are placed so that a
+group of neighbors is on one node where it fits. For an X-byte all-gather, reduce-scatter or half of an all-reduce over
+n GPUs on N nodes with g GPUs each: every node receives and sends X (N - 1) / N bytes through the ports of all its GPUs,
+and each GPU receives and sends X (g - 1) / g bytes inside its node. A ring sends more, (n - 1) / n over each link;
+NCCL's trees do not, and are up to 1.8 times as fast on two nodes (`benchmarks/network_collectives.csv`). Where nodes
+have different numbers of these GPUs, the node with the fewest has the fewest ports and limits. A send uses the sender's
+own port. So does an all-to-all, except for the part that stays inside the node; that of an MoE layer sends a token once
+to each node, where links inside the node pass it on.
 """
 
 from __future__ import annotations
@@ -13,10 +22,118 @@ from __future__ import annotations
 from functools import reduce
 from typing import NamedTuple
 
-from roofmodel.counting.operator import Collective, Cost
+from roofmodel.counting.operator import ROUNDS, Collective, Cost
 from roofmodel.devices.device import Device
-from roofmodel.numbers.algebra import Number, either, maximum, plain
-from roofmodel.timing.links import link_bandwidth, tree_share
+from roofmodel.devices.parts import Link
+from roofmodel.numbers.algebra import Number, ceil_div, either, maximum, minimum, plain
+
+
+class NodeCrossing(NamedTuple):
+    """A collective between nodes.
+
+    `nodes` is their number; `port` and `inside` are bytes per second and direction of a network port and of a link
+    inside a node. For each byte that a GPU sends on a ring, `leaving` bytes leave the node with the fewest GPUs through
+    each of its ports, and `staying` bytes pass each link inside a node.
+    """
+
+    nodes: Number
+    port: float
+    inside: float
+    leaving: Number
+    staying: Number
+
+    @property
+    def bandwidth(self) -> Number:
+        """Effective bytes per second of each GPU and direction, for all bytes that it sends."""
+        most = maximum(self.leaving / self.port, self.staying / self.inside)
+        return 1 / maximum(most, 1e-15)  # a single GPU sends nothing
+
+
+class Route(NamedTuple):
+    """The path of a collective: bytes per second per GPU and direction; whether it uses the links of the smallest group
+    of neighbors (`bridged`) or of the next larger one (`halved`), or leaves a node."""
+
+    bandwidth: Number
+    bridged: Number = False
+    halved: Number = False
+    leaves: Number = False
+    crossing: NodeCrossing | None = None
+
+    @property
+    def nodes(self) -> Number:
+        """The number of nodes."""
+        return either(self.leaves, self.crossing.nodes, 1) if self.crossing else 1
+
+    def links(self, device: Device) -> tuple[Link, ...]:
+        """The links used: inside a node, unless each node has one GPU of the collective, and between nodes."""
+        near = device.bridge if self.bridged else device.half if self.halved else device.inside
+        far = device.network if self.leaves else None
+        inside = far is None or (self.crossing is not None and self.crossing.staying > 0)
+        return tuple(dict.fromkeys(link for link in (near if inside else None, far) if link))
+
+
+def route(collective: Collective, device: Device) -> Route | None:
+    """The path of a collective; None without a link. Elementwise for arrays of GPUs."""
+    if device.inside is None:
+        return None
+    path = Route(device.inside.bandwidth / 2)
+    if half := device.half:
+        halved = collective.span <= half.joins
+        path = path._replace(bandwidth=either(halved, half.bandwidth / 2, path.bandwidth), halved=halved)
+    if bridge := device.bridge:
+        bridged = collective.span <= bridge.joins
+        path = path._replace(bandwidth=either(bridged, bridge.bandwidth / 2, path.bandwidth), bridged=bridged)
+    if network := device.network:
+        leaves = collective.span > network.beyond
+        crossing = _crossing(collective, network, device.inside.bandwidth / 2)
+        bandwidth = either(leaves, crossing.bandwidth, path.bandwidth)
+        path = path._replace(bandwidth=bandwidth, leaves=leaves, crossing=crossing)
+    return path
+
+
+def _crossing(collective: Collective, network: Link, inside: float) -> NodeCrossing:
+    gpus, port = collective.gpus, network.bandwidth / 2
+    together = maximum(1, minimum(gpus, network.beyond // collective.rank_stride))  # GPUs of the collective per node
+    nodes = ceil_div(gpus, together)
+    fewest = gpus - (nodes - 1) * together  # GPUs on the last node
+    others = maximum(1, gpus - 1)
+    if collective.name in ("send", "receive"):
+        return NodeCrossing(nodes, port, inside, 1, 0)
+    if collective.active:  # a token once to each node that needs it, and there once to each GPU
+        reached, of_nodes = (maximum(collective.destinations(groups), 1e-15) for groups in (gpus, nodes))
+        leaving = of_nodes / reached
+        return NodeCrossing(nodes, port, inside, leaving, maximum(1 - leaving, 0))
+    if not ROUNDS[collective.name]:
+        return NodeCrossing(nodes, port, inside, (gpus - fewest) / others, (together - 1) / others)
+    leaving, staying = (gpus * (parts - 1) / (parts * others) for parts in (nodes, together))
+    return NodeCrossing(nodes, port, inside, leaving / fewest, staying)
+
+
+TREE_BYTES = 64 * 2**20
+"""Smallest all-reduce of two bridged pairs over PCIe for which NCCL chooses a tree.
+
+From NCCL 2.20's `src/graph/tuning.cc` for four GPUs (NVIDIA/nccl@b6475625): a ring's predicted bandwidth is 4 / 6 of
+that of its channels, and a tree's is 0.46 of it, times a correction of 0.7 for 32 MiB and of 0.8 for 64 MiB. Assumed
+here: the channels of a tree have twice the bandwidth, because a tree crosses PCIe once and a ring twice.
+"""
+
+
+def tree_share(collective: Collective, device: Device, sent: Number) -> Number:
+    """Bytes that pass a PCIe link in NCCL's tree, per byte that a ring sends; 1 where NCCL uses a ring.
+
+    `sent` is the number of bytes that a GPU sends on the ring. In the chain 0-1-2-3 of two bridged pairs only 1-2 is a
+    PCIe link. The whole tensor passes it in each direction, where a ring sends 2 (n - 1) / n = 3 / 2 of it.
+    """
+    if collective.name != "all_reduce" or device.pairs_over_pcie is False:
+        return 1.0
+    two_pairs = (device.pairs_over_pcie == 1) * (collective.gpus == 4) * (collective.rank_stride == 1)
+    return either(two_pairs * (sent >= 1.5 * TREE_BYTES), 2 / 3, 1.0)
+
+
+def link_bandwidth(collective: Collective | None, device: Device) -> Number | None:
+    """Bytes per second that a GPU sends, for a collective or to a neighbor; None without a link."""
+    path = collective and route(collective, device)
+    return device.link if collective is None else path and path.bandwidth
 
 
 class Placement(NamedTuple):

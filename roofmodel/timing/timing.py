@@ -15,11 +15,9 @@ from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Link
 from roofmodel.engines.engine import AllReduce
 from roofmodel.numbers.algebra import Number, either, is_just, maximum, minimum, plain, power, product, trace_branches
-from roofmodel.timing import attention, elementwise, gemm, layer_kernels
-from roofmodel.timing.elementwise import elementwise_kind
-from roofmodel.timing.formula import Chip, FormulaDescription, chip
+from roofmodel.timing import attention, gemm, parameter_sets
+from roofmodel.timing.formula import ELEMENTWISE, Chip, FormulaDescription, chip, elementwise_kind, elementwise_seconds
 from roofmodel.timing.gemm import GemmWork
-from roofmodel.timing.links import route, tree_share
 from roofmodel.timing.parameter_sets import (
     Implementation,
     ParameterSet,
@@ -28,7 +26,7 @@ from roofmodel.timing.parameter_sets import (
     names_of,
     operator_format_key,
 )
-from roofmodel.timing.roofline import Placement, place
+from roofmodel.timing.roofline import Placement, place, route, tree_share
 
 if TYPE_CHECKING:
     from roofmodel.timing.experts import GroupedGemmWork, MoeWork
@@ -248,12 +246,10 @@ def _already_quantized(work: GemmWork) -> GemmWork:
 def gemm_load(
     operator: Operator, work: GemmWork, device: Device, dtype: str, implementation: Implementation = ""
 ) -> Number:
-    """The widest load in bytes that the rows of a GEMM's matrices allow (timing/alignment.py)."""
-    from roofmodel.timing import alignment
-
+    """The widest load in bytes that the rows of a GEMM's matrices allow."""
     pads = not isinstance(implementation, str) and implementation.pads_vocabulary
-    load = alignment.load_bytes(operator, work, operator.widths.compute_format(dtype), pads)
-    return either(runs_in_fp32_on_cuda_cores(operator, device, dtype), alignment.LOADS[0], load)
+    load = gemm.load_bytes(operator, work, operator.widths.compute_format(dtype), pads)
+    return either(runs_in_fp32_on_cuda_cores(operator, device, dtype), gemm.LOADS[0], load)
 
 
 def _with_alignment(
@@ -262,10 +258,8 @@ def _with_alignment(
     """The GEMM with what the alignment of its rows leaves of the tensor cores' rate."""
     if device.unaligned is None:
         return work
-    from roofmodel.timing import alignment
-
     load = gemm_load(operator, work, device, dtype, implementation)
-    return work._replace(aligned=alignment.aligned_share(load, device.unaligned))
+    return work._replace(aligned=gemm.aligned_share(load, device.unaligned))
 
 
 def expect_elementwise(data: Number, device: Device, dtype: str) -> Expected | None:
@@ -274,7 +268,7 @@ def expect_elementwise(data: Number, device: Device, dtype: str) -> Expected | N
     chosen = device.calibration and choose_set(device.calibration.elementwise, "add", format_key(dtype, dtype))
     if not chosen or ceilings is None:
         return None
-    seconds = elementwise.seconds(plain(data), 0, ceilings, chosen.timing)
+    seconds = elementwise_seconds(plain(data), 0, ceilings, chosen.timing)
     return Expected(seconds, chosen.fit.low * seconds, chosen.fit.high * seconds)
 
 
@@ -295,15 +289,15 @@ def _kernel(
     def applied(description: FormulaDescription, function: Callable[..., Number], *arguments: Any) -> Formula | None:
         return chosen and _applied((kind, calibration), description, function, (*arguments, ceilings), chosen)
 
-    if kind in layer_kernels.KINDS:
-        description, function, make_work = layer_kernels.kernel_formula(kind)
+    if kind in parameter_sets.KINDS:
+        description, function, make_work = parameter_sets.kernel_formula(kind)
         if make_work:
             return applied(description, function, make_work(operator))
         matrices = gemm_work(operator, dtype)
         return applied(description, function, matrices and matrices._replace(copies_b=repeated))
-    if kind in layer_kernels.DECODES:
+    if kind in parameter_sets.DECODES:
         return applied(attention.DECODE, attention.decode_seconds, attention.work(operator)._replace(repeated=repeated))
-    if kind in layer_kernels.PREFILLS:
+    if kind in parameter_sets.PREFILLS:
         return applied(
             attention.PREFILL, attention.prefill_seconds, attention.work(operator)._replace(repeated=repeated)
         )
@@ -326,7 +320,7 @@ def _kernel(
         if repeated:
             matrices = matrices._replace(copies_a=copies[0], copies_b=copies[1])
         return applied(gemm.DESCRIPTION, gemm.seconds, matrices)
-    return applied(elementwise.DESCRIPTION, elementwise.seconds, plain(placed.cost.bytes), placed.compute_seconds)
+    return applied(ELEMENTWISE, elementwise_seconds, plain(placed.cost.bytes), placed.compute_seconds)
 
 
 class KernelParameters(NamedTuple):
@@ -346,8 +340,8 @@ def kernel_parameters(
     sets, dtype = getattr(calibration, kind), operator.compute_dtype(dtype)
     key = operator_format_key(operator, dtype)
     names = names_of(implementation, kind, key)
-    if kind in layer_kernels.KINDS:
-        names = tuple(layer_kernels.similar_kernel(name, sets) for name in names)
+    if kind in parameter_sets.KINDS:
+        names = tuple(parameter_sets.similar_kernel(name, sets) for name in names)
     elif kind == "elementwise":
         tensors = operator.widths.dtype.name  # the format of the tensors: 16 bits also where GEMMs compute in fp8
         key = format_key(tensors, tensors)
@@ -359,12 +353,12 @@ def kernel_parameters(
 
 def _kernel_kind(operator: Operator, calibration: Calibration) -> str:
     """The kind of parameters of an operator's kernel."""
-    kind = layer_kernels.kind(operator)
+    kind = parameter_sets.kind(operator)
     if kind and getattr(calibration, kind):
         return kind
-    if kind in layer_kernels.DECODES:
+    if kind in parameter_sets.DECODES:
         return "decode_attention"
-    if kind in layer_kernels.PREFILLS:
+    if kind in parameter_sets.PREFILLS:
         return "prefill_attention"
     if operator.kind == "moe" or _is_grouped_gemm(operator):
         return "experts"

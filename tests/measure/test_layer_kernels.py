@@ -16,7 +16,7 @@ from roofmodel.measure.operations import OPERATIONS, PRECISIONS, widths
 from roofmodel.measure.residency import least_seconds
 from roofmodel.measure.table import RowGroup, groups, read
 from roofmodel.measure.validate import validate
-from roofmodel.timing import layer_kernels
+from roofmodel.timing import parameter_sets
 from roofmodel.timing.timing import formula, place
 
 H100 = Device.load("h100")
@@ -211,7 +211,7 @@ KERNELS = {
 @pytest.mark.parametrize("op", KERNELS)
 def test_each_kernel_has_its_own_formula_on_every_device_of_a_similar_design(op: str, hw: str) -> None:
     operator, device = counted(op, **KERNELS[op]), Device.load(hw)
-    kind = layer_kernels.kind(operator)
+    kind = parameter_sets.kind(operator)
     found = formula(operator, place(operator.cost, device, "bf16"), device, "bf16", "sglang chunk_kda")
     assert kind
     assert found is not None

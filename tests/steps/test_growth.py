@@ -13,7 +13,7 @@ from roofmodel.errors import WorkloadError
 from roofmodel.models import hub
 from roofmodel.options.values import Phase
 from roofmodel.steps.estimate import estimate
-from roofmodel.timing import elementwise
+from roofmodel.timing.formula import elementwise_seconds
 from roofmodel.timing.timing import chip
 
 MODELS = sorted(entry.id for entry in hub.catalog())
@@ -52,7 +52,7 @@ def test_data_that_l2_just_holds_take_no_longer_than_more_data(device: str) -> N
     assert calibration is not None
     for kinds in calibration.elementwise.values():
         timing = kinds["fp16/fp16"].timing
-        fits, more = (elementwise.seconds(figures.l2 + extra, 0, figures, timing) for extra in (0, 1))
+        fits, more = (elementwise_seconds(figures.l2 + extra, 0, figures, timing) for extra in (0, 1))
         assert more >= fits
 
 

@@ -24,8 +24,7 @@ from roofmodel.steps.estimate import estimate
 from roofmodel.steps.options import workload
 from roofmodel.steps.phase import totals
 from roofmodel.steps.pipeline import estimates_by_stage
-from roofmodel.timing.links import route
-from roofmodel.timing.roofline import place
+from roofmodel.timing.roofline import place, route
 from tests.operations import operations
 
 LLAMA, MIXTRAL, RESNET = (hub.load(name) for name in ("Meta-Llama-3-8B", "Mixtral-8x7B-v0.1", "resnet-50"))

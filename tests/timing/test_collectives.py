@@ -16,9 +16,8 @@ from roofmodel.devices.calibration import CollectiveTiming
 from roofmodel.devices.device import Device
 from roofmodel.measure.operations import COLLECTIVES, OPERATIONS, PRECISIONS, widths
 from roofmodel.timing.collectives import CollectiveWork, seconds
-from roofmodel.timing.links import tree_share
 from roofmodel.timing.parameter_sets import choose_set
-from roofmodel.timing.roofline import place
+from roofmodel.timing.roofline import place, tree_share
 from roofmodel.timing.timing import expect
 
 A100, H100 = Device.load("a100"), Device.load("h100")

@@ -20,20 +20,10 @@ from roofmodel.models.architecture import ReferenceCode
 from roofmodel.numbers.derivation import written
 from roofmodel.report.document import Equations
 from roofmodel.steps.options import workload
-from roofmodel.timing import (
-    attention,
-    batched_gemm,
-    collectives,
-    derivation,
-    elementwise,
-    experts,
-    gemm,
-    recurrent,
-    timing,
-)
+from roofmodel.timing import attention, batched_gemm, collectives, derivation, experts, formula, gemm, recurrent, timing
 from roofmodel.timing.attention import AttentionWork
 from roofmodel.timing.collectives import CollectiveWork
-from roofmodel.timing.engine.run import Run, Timing
+from roofmodel.timing.engine import Run, Timing
 from roofmodel.timing.experts import GroupedGemmWork, MoeWork
 from roofmodel.timing.formula import Chip, FormulaDescription, meanings
 from roofmodel.timing.gemm import GemmWork
@@ -176,7 +166,7 @@ RECORDS = (
     *dict.fromkeys(TIMINGS.values()), Chip, GemmWork, AttentionWork, CollectiveWork, GroupedGemmWork, MoeWork,
     ConvolutionWork, DeltaRuleWork, UpdateWork,
 )  # fmt: skip
-MODULES = (attention, batched_gemm, collectives, elementwise, experts, gemm, recurrent)
+MODULES = (attention, batched_gemm, collectives, experts, formula, gemm, recurrent)
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.__name__)

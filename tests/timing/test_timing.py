@@ -22,8 +22,8 @@ from roofmodel.devices.calibration import (
 )
 from roofmodel.devices.device import Device
 from roofmodel.measure.operations import OPERATIONS, PRECISIONS, widths
-from roofmodel.timing import elementwise, gemm
-from roofmodel.timing.formula import Chip
+from roofmodel.timing import gemm
+from roofmodel.timing.formula import Chip, elementwise_seconds
 from roofmodel.timing.gemm import GemmWork
 from roofmodel.timing.roofline import place
 from roofmodel.timing.timing import Expected, Formula, clamp_to_bound, expect, formula, independent_sum
@@ -179,8 +179,8 @@ def test_expected_times_of_few_rows_as_arrays_equal_those_as_ints(
 def test_data_that_fit_in_l2_move_at_its_bandwidth() -> None:
     timing = ElementwiseTiming(1e-6, 0.5, 2.0)
     chip = PLAIN._replace(l2=1e6)
-    assert elementwise.seconds(1e6, 0.0, chip, timing) == pytest.approx(1e-6 + 1e6 / 2e12)
-    assert elementwise.seconds(2e6, 0.0, chip, timing) == pytest.approx(1e-6 + 2e6 / 0.5e12)
+    assert elementwise_seconds(1e6, 0.0, chip, timing) == pytest.approx(1e-6 + 1e6 / 2e12)
+    assert elementwise_seconds(2e6, 0.0, chip, timing) == pytest.approx(1e-6 + 2e6 / 0.5e12)
 
 
 @settings(deadline=None)

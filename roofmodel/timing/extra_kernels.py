@@ -3,7 +3,7 @@
 An operator counts compulsory traffic: each tensor is read or written once. PyTorch runs one kernel for each operation
 in a model's code: `x * cos + rotate_half(x) * sin` is five kernels, each of which reads and writes. The traffic is
 counted from the code of transformers 5.23 and from autograd, and is checked with torch's dispatcher
-(`tests/timing/engine/test_extra_kernels.py`).
+(`tests/timing/test_extra_kernels.py`).
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from roofmodel.counting.tensors import MASK, Format, Tensor
 from roofmodel.engines.engine import Engine
 from roofmodel.models.architecture import Dropout, ReferenceCode
 from roofmodel.numbers.algebra import Number, either, largest, maximum, trace_branches
-from roofmodel.timing.engine.extra_kernels import WIDE, ExtraKernel, composed, is_composed
+from roofmodel.timing.extra_kernels import WIDE, ExtraKernel, composed, is_composed
 
 
 def extra_kernels(
@@ -41,7 +41,7 @@ def extra_kernels(
     runs = engine.extra_kernels
     cast: Iterable[tuple[ExtraKernel, ...]] = repeat(())
     if engine.autocast:
-        from roofmodel.timing.engine.casting import cast_kernels
+        from roofmodel.timing.casting import cast_kernels
 
         cast = cast_kernels(operators, code)
     dropout = code.dropout if "dropout" in runs else Dropout()

@@ -17,8 +17,8 @@ from roofmodel.models.config import architecture
 from roofmodel.models.families import FAMILIES
 from roofmodel.models.hub import load
 from roofmodel.steps.estimate import estimate
-from roofmodel.timing.engine.extra_kernels import COMPOSED, Width, composed, is_composed
-from tests.timing.engine.test_casting import Autocast, KernelTraffic
+from roofmodel.timing.extra_kernels import COMPOSED, Width, composed, is_composed
+from tests.timing.test_casting import Autocast, KernelTraffic
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")

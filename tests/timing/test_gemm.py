@@ -21,8 +21,8 @@ from roofmodel.errors import DeviceError
 from roofmodel.measure.operations import OPERATIONS, PRECISIONS, widths
 from roofmodel.models import hub
 from roofmodel.steps.estimate import estimate
-from roofmodel.timing.alignment import load_bytes
-from roofmodel.timing.engine.run import Timing
+from roofmodel.timing.engine import Timing
+from roofmodel.timing.gemm import load_bytes
 from roofmodel.timing.roofline import place
 from roofmodel.timing.timing import gemm_work
 

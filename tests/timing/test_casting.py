@@ -21,7 +21,7 @@ from roofmodel.models.config import architecture
 from roofmodel.models.hub import load
 from roofmodel.steps.estimate import estimate
 from roofmodel.steps.placed import Placed
-from roofmodel.timing.engine.casting import GEMM_KINDS
+from roofmodel.timing.casting import GEMM_KINDS
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")

@@ -18,7 +18,7 @@ from roofmodel.counting.operator import Operator
 from roofmodel.counting.tensors import Tensor
 from roofmodel.models.architecture import ReferenceCode
 from roofmodel.numbers.algebra import largest
-from roofmodel.timing.engine.extra_kernels import TABLES, WIDE, ExtraKernel, Width, composed, is_composed
+from roofmodel.timing.extra_kernels import TABLES, WIDE, ExtraKernel, Width, composed, is_composed
 
 GEMM_KINDS = ("gemm", "bmm", "grouped_gemm", "attention", "conv")
 FP32_ACTIVATION = "gelu_new"
