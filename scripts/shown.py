@@ -27,7 +27,7 @@ from roofmodel.measure.operations import OPERATIONS
 from roofmodel.models import fields, yaml_description
 from roofmodel.options.workload import DECLARED, DEFAULTS
 from roofmodel.report.table import Table
-from roofmodel.steps.kernel_notes import KERNEL_KINDS
+from roofmodel.steps.notes import KERNEL_KINDS
 
 ROOT = Path(__file__).resolve().parents[1]
 README_ACCURACY = {  # rows of docs/accuracy.md -> their names in the README

@@ -45,7 +45,7 @@ def no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def only_times_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Estimates without layouts that fit, largest batch and largest context, which need most of the time."""
-    monkeypatch.setattr("roofmodel.steps.estimate.fitting_notes", lambda *_: ())
+    monkeypatch.setattr("roofmodel.steps.alternatives.fitting_notes", lambda *_: ())
     for limit in ("largest_batch", "largest_context"):
         monkeypatch.setattr(f"roofmodel.steps.estimate.{limit}", lambda *_: None)
 

@@ -20,8 +20,7 @@ from roofmodel.models.fields import CORE
 from roofmodel.models.hub import Checkpoint
 from roofmodel.numbers import units
 from roofmodel.report.table import COUNT, NUMBER, TEXT, Column, Table, Unit
-from roofmodel.steps.estimate import parameters
-from roofmodel.steps.workload_text import describe_parameters
+from roofmodel.steps.estimate import describe_parameters, parameters
 
 EXAMPLE = Command("roof estimate gpt2-xl --hw a100", 'roofmodel.estimate("gpt2-xl", "a100")')
 

@@ -11,7 +11,7 @@ from roofmodel.compare.text import finding_texts, row_label
 from roofmodel.errors import cut
 from roofmodel.numbers import units
 from roofmodel.report import canvas, marks
-from roofmodel.steps.workload_text import describe_phase, describe_workload
+from roofmodel.steps.estimate import describe_phase, describe_workload
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

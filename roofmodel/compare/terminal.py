@@ -16,7 +16,7 @@ from roofmodel.errors import Option
 from roofmodel.files import output_files
 from roofmodel.numbers import units
 from roofmodel.roofline.points import total
-from roofmodel.steps.workload_text import describe_phase, describe_workload
+from roofmodel.steps.estimate import describe_phase, describe_workload
 
 SUFFIXES = (*output_files.PICTURES, "json", "csv")
 MAX_LISTED = 8  # unmatched kernels, and rows with reasons

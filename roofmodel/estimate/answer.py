@@ -25,11 +25,8 @@ from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number, plain
 from roofmodel.report.document import Block, Document, Facts, Figure, Heading, OnlyTerminal, Paragraph, Rows
 from roofmodel.report.table import MEMORY, Column, Table
-from roofmodel.steps.estimate import Estimate
-from roofmodel.steps.phase import PhaseEstimate
-from roofmodel.steps.placed import Placed, total_cost
-from roofmodel.steps.stages import generation_totals, latencies
-from roofmodel.steps.workload_text import (
+from roofmodel.steps.estimate import (
+    Estimate,
     describe_parameters,
     describe_phase,
     describe_rate,
@@ -37,8 +34,9 @@ from roofmodel.steps.workload_text import (
     describe_workload,
     without_unit_of,
 )
-from roofmodel.timing.links import route
-from roofmodel.timing.roofline import ridge
+from roofmodel.steps.phase import PhaseEstimate, generation_totals, latencies
+from roofmodel.steps.placed import Placed, total_cost
+from roofmodel.timing.roofline import ridge, route
 from roofmodel.timing.timing import Expected
 
 LATENCY = {"prefill": "TTFT", "decode": "TPOT", "train": "step time"}

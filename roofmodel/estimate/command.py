@@ -54,7 +54,7 @@ class Report(Result):
     @property
     def totals(self) -> dict[str, dict[str, Any]]:
         """Totals by phase, with the keys of the JSON: `report.totals["decode"]["bound_seconds"]`."""
-        from roofmodel.steps.stages import phase_totals
+        from roofmodel.steps.phase import phase_totals
 
         return {phase.step.phase: phase_totals(phase) for phase in self.estimate.phases}
 
@@ -131,9 +131,12 @@ def estimate(
     """
     from roofmodel.models import hub
     from roofmodel.steps.estimate import estimate as study
-    from roofmodel.steps.input_pipeline import loader_options
 
-    data_loader = loader_options(loader, workers, copy)
+    data_loader = None
+    if (loader, workers, copy) != (None, None, None):
+        from roofmodel.steps.input_pipeline import loader_options
+
+        data_loader = loader_options(loader, workers, copy)
     return Report(study(hub.load(model, family), Device.load(hw), loader=data_loader, **options))
 
 

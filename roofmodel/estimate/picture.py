@@ -13,9 +13,8 @@ from roofmodel.report import canvas, labels, marks
 from roofmodel.report.marks import SeriesStyle
 from roofmodel.report.operator_names import kind
 from roofmodel.roofline.panel import window
-from roofmodel.steps.estimate import Estimate
+from roofmodel.steps.estimate import Estimate, describe_parameters, describe_phase, describe_rate, describe_workload
 from roofmodel.steps.phase import PhaseEstimate
-from roofmodel.steps.workload_text import describe_parameters, describe_phase, describe_rate, describe_workload
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

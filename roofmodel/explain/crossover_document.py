@@ -28,7 +28,7 @@ from roofmodel.report.document import (
     TextTable,
 )
 from roofmodel.report.latex import text_form
-from roofmodel.steps.workload_text import describe_gpus
+from roofmodel.steps.estimate import describe_gpus
 
 NAMES = {
     "batch": "batch size",

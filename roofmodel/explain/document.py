@@ -17,9 +17,9 @@ from roofmodel.numbers.algebra import Number, plain
 from roofmodel.report import formula
 from roofmodel.report.document import Block, Document, Equation, Equations, Form, Heading, Paragraph
 from roofmodel.report.latex import text_form
+from roofmodel.steps.estimate import describe_phase, describe_rate, describe_usable_memory
 from roofmodel.steps.phase import PhaseEstimate, StageTime
 from roofmodel.steps.placed import launches, sum_of
-from roofmodel.steps.workload_text import describe_phase, describe_rate, describe_usable_memory
 from roofmodel.timing.timing import Expected
 
 
@@ -152,7 +152,7 @@ def _expected(phase: PhaseEstimate, expected: Expected) -> Iterator[Equation]:
 
 
 def _waits(phase: PhaseEstimate, seconds: Callable[[StageTime], Number]) -> list[Form]:
-    """How long a stage waits for others, in words and in numbers (`steps/pipeline.py`)."""
+    """How long a stage waits for others, in words and in numbers (`steps/phase.py`)."""
     step, words, numbers = phase.step, [], []
     parts = f" / {step.parallel.vpp} parts" if step.parallel.vpp > 1 else ""
     for part, *times in phase.stage_times:

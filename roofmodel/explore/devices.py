@@ -14,8 +14,7 @@ from roofmodel.engines.engine import Engine
 from roofmodel.errors import WorkloadError
 from roofmodel.explore.nodes import UniqueRecords
 from roofmodel.numbers.traced import Node
-from roofmodel.steps.kernel_notes import KERNEL_KINDS
-from roofmodel.steps.notes import gpus_per_node, link_notes
+from roofmodel.steps.notes import KERNEL_KINDS, gpus_per_node, link_notes
 from roofmodel.timing.engine import Timing
 from roofmodel.timing.formula import l2_bytes
 from roofmodel.timing.parameter_sets import choose_set, format_key

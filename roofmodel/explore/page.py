@@ -32,12 +32,11 @@ from roofmodel.report import marks
 from roofmodel.report.html import SCRIPT_SOURCES, page_file, render_page
 from roofmodel.report.operator_names import kind, label, title
 from roofmodel.roofline.panel import CATEGORY_COLORS
-from roofmodel.steps.estimate import parameters
+from roofmodel.steps.estimate import describe_parameters, parameters
 from roofmodel.steps.options import workload
 from roofmodel.steps.parallelism import tp_by_ep
 from roofmodel.steps.phase import PhaseEstimate
 from roofmodel.steps.placed import Placed
-from roofmodel.steps.workload_text import describe_parameters
 from roofmodel.timing.timing import Expected
 from roofmodel.version import __version__
 

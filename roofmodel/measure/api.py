@@ -44,7 +44,7 @@ def validate(
     from roofmodel.engines.engine import Engine
     from roofmodel.measure.validate import validate as study
     from roofmodel.options.workload import valid
-    from roofmodel.steps.engine_kernels import check_kernels
+    from roofmodel.steps.options import check_kernels
 
     if engine_option and engine is None:
         raise WorkloadError(Option("engine_option"), " needs ", Option("engine"))

@@ -24,8 +24,8 @@ from roofmodel.models.convolutional import Convolution
 from roofmodel.numbers import units
 from roofmodel.numbers.derivation import DerivationStep
 from roofmodel.options.values import EngineName
-from roofmodel.steps.engine_kernels import check_kernels
-from roofmodel.steps.kernel_notes import alignment_notes
+from roofmodel.steps.notes import alignment_notes
+from roofmodel.steps.options import check_kernels
 from roofmodel.timing import derivation
 from roofmodel.timing.engine import Run, Timing
 from roofmodel.timing.roofline import Placement, place, ridge

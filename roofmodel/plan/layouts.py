@@ -13,8 +13,7 @@ from roofmodel.engines.engine import Engine
 from roofmodel.errors import Option, WorkloadError
 from roofmodel.models.architecture import Architecture
 from roofmodel.options.workload import DEFAULTS
-from roofmodel.steps.engine_kernels import runs
-from roofmodel.steps.options import auto_dtype, half_with_pipe, has_pipe
+from roofmodel.steps.options import auto_dtype, half_with_pipe, has_pipe, runs
 from roofmodel.steps.parallelism import has_experts, parallel
 
 QUANTIZED_COMPUTE = "fp8"

@@ -39,11 +39,10 @@ from roofmodel.plan.partial_load import FullBatches, fewest_engines
 from roofmodel.plan.ranking import Ranked, format_text, front, layout_text, name, ranked, violation_text
 from roofmodel.plan.search import MODES, Found, Piece, Service, Shortage, evaluate
 from roofmodel.plan.step_times import replica
-from roofmodel.steps.engine_kernels import check_kernels
-from roofmodel.steps.kernel_notes import kernel_notes
-from roofmodel.steps.options import auto_dtype_notes
+from roofmodel.steps.notes import kernel_notes
+from roofmodel.steps.options import auto_dtype_notes, check_kernels
 from roofmodel.steps.parallelism import has_experts
-from roofmodel.steps.pipeline import slowest_stage
+from roofmodel.steps.phase import slowest_stage
 from roofmodel.steps.routing import check_routing, read_routing, routing_notes
 from roofmodel.sweep.processes import in_processes
 from roofmodel.sweep.sweep import prices_by_device

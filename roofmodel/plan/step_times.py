@@ -17,7 +17,7 @@ from roofmodel.options.values import EngineName
 from roofmodel.plan.layouts import Formats, Layout, options_of
 from roofmodel.steps.capacity import usable_memory
 from roofmodel.steps.options import workload
-from roofmodel.steps.pipeline import estimates_by_stage
+from roofmodel.steps.phase import estimates_by_stage
 from roofmodel.sweep.case import slowest_totals
 
 Array = Any

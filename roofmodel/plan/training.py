@@ -45,12 +45,11 @@ from roofmodel.plan.search import Shortage
 from roofmodel.plan.training_candidate import Choices, TrainingCandidate, TrainingRun
 from roofmodel.plan.training_ranking import RankedTraining, by_merit, ranked_training
 from roofmodel.steps.capacity import usable_memory
-from roofmodel.steps.engine_kernels import check_kernels
-from roofmodel.steps.kernel_notes import kernel_notes
-from roofmodel.steps.notes import straggler_note
+from roofmodel.steps.notes import kernel_notes, straggler_note
 from roofmodel.steps.options import (
     auto_dtype,
     auto_dtype_notes,
+    check_kernels,
     check_training_format,
     check_trains,
     default_engine,
@@ -59,8 +58,7 @@ from roofmodel.steps.options import (
     workload,
 )
 from roofmodel.steps.parallelism import NO_REPLICAS
-from roofmodel.steps.phase import PhaseEstimate
-from roofmodel.steps.pipeline import estimates_by_stage, slowest_stage
+from roofmodel.steps.phase import PhaseEstimate, estimates_by_stage, slowest_stage
 from roofmodel.steps.similar_steps import SimilarSteps
 from roofmodel.sweep import grid
 from roofmodel.sweep.case import INT64_EXACT, slowest_totals

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from roofmodel.plot.place import RooflinePlot
 from roofmodel.roofline.panel import Panel
-from roofmodel.steps.estimate import Estimate
-from roofmodel.steps.workload_text import describe_phase, describe_workload
+from roofmodel.steps.estimate import Estimate, describe_phase, describe_workload
 
 COUNTED = "FLOPs and bytes counted from shapes"
 MAX_FILES = 3  # names of files that are shown

@@ -1,13 +1,18 @@
-"""The options of a workload: their values, which of them apply to a model, and the Workload that they describe."""
+"""The options of a workload: their values, which of them apply to a model, and the Workload that they describe; and the
+kernels that the engine of a workload names: on which devices they have parameters, and for which formats.
+"""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from itertools import product
 from typing import Any, get_args
 
-from roofmodel.counting.quantized_modules import group_formats, unconverted
 from roofmodel.counting.tensors import FORMATS, number_format
-from roofmodel.counting.workload import NO_IMAGE, Parallel, Workload
+from roofmodel.counting.workload import NO_IMAGE, UNIFORM, Parallel, Workload
+from roofmodel.devices import library
+from roofmodel.devices.calibration import Calibration
 from roofmodel.devices.device import Device
-from roofmodel.engines.engine import Engine, default_for
+from roofmodel.engines.engine import CHOICES, Engine, default_for, stated_kernels
 from roofmodel.errors import Message, Option, Text, WorkloadError, choices, ignored, shorten
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.layers import Attention, LatentAttention, Part, Patches
@@ -15,7 +20,7 @@ from roofmodel.numbers.algebra import Number, maximum, minimum
 from roofmodel.options.values import Phase
 from roofmodel.options.workload import DEFAULTS, REMOVED, Options, valid
 from roofmodel.steps.parallelism import data_parallel, has_experts, parallel
-from roofmodel.steps.routing import check_routing, read_routing
+from roofmodel.timing.parameter_sets import format_key
 
 DEFAULT_SEQ = 1024
 NEW_TOKENS = 128
@@ -62,8 +67,12 @@ def workload(arch: Architecture, device: Device | None = None, **keywords: Any) 
     options = options._replace(**{name: DEFAULTS[name] for name in inapplicable})
     if is_training:
         notes += _training_notes(arch, options, casts)
-    routing = read_routing(options.routing)
-    check_routing(arch, routing)
+    routing = UNIFORM
+    if options.routing != UNIFORM.name:
+        from roofmodel.steps.routing import check_routing, read_routing
+
+        routing = read_routing(options.routing)
+        check_routing(arch, routing)
     seq, decoder_seq, pixels = _lengths(arch, options)
     micro_batch = 1 if options.micro_batch is None and options.pp > 1 and is_training else options.micro_batch
     gpus = Parallel(
@@ -280,8 +289,12 @@ def _with_checkpoint_formats(
     quantization = arch.quantization
     if isinstance(arch.body, Network) or needs_16_bits:
         return options, frozenset(), ()
+    if quantization is None and not has_experts(arch):
+        return options, frozenset(), ()
+    from roofmodel.counting.quantized_modules import group_formats, unconverted
+
     if quantization is None:
-        return options, unconverted(None, len(arch.stack.layers)).names if has_experts(arch) else frozenset(), ()
+        return options, unconverted(None, len(arch.stack.layers)).names, ()
     layers = len(arch.stack.layers)
     if not quantization.is_known:
         return options, frozenset(), ()
@@ -438,3 +451,48 @@ def tokens_of(arch: Architecture, pixels: tuple[Number, Number]) -> Number:
             Option("image"),
         )
     return arch.stack.embedding.tokens(pixels)
+
+
+def check_kernels(engine: Engine, devices: Iterable[Device]) -> None:
+    """Raises EngineError, with file and line, for a kernel that neither these devices nor any known device has."""
+    for kind, name in stated_kernels(engine):
+        own = [kernel for device in devices for kernel in getattr(device.calibration, kind, ())]
+        if name.text() not in own and name.text() not in (known_kernels := _known_kernels()[kind]):
+            hint = choices(name.text(), dict.fromkeys([*own, *known_kernels]))
+            raise name.error(f"no device has parameters of the {kind} kernel {name.text()!r}{hint}")
+
+
+@cache
+def _known_kernels() -> dict[str, tuple[str, ...]]:
+    """The kernels of all known devices by kind."""
+    calibrations = [calibration for name in library.names() if (calibration := Device.load(name).calibration)]
+    kinds = Calibration._fields[2:]  # without device and transferred
+    return {kind: tuple(dict.fromkeys(k for each in calibrations for k in getattr(each, kind))) for kind in kinds}
+
+
+def runs(engine: Engine, device: Device, option: str, stored: str, compute: str | None = None) -> bool:
+    """Whether the engine has a kernel that reads data in a stored format, and computes in `compute`, if that is given.
+
+    A kernel of the kind that `option` chooses (`gemm`, `attention`) needs parameters for these formats that were fitted
+    on a device of the same generation. Where no device of the generation has parameters, a pipe for the format decides.
+    """
+    fitted = [source.calibration for source in (device, *_fitted(device.generation)) if source.calibration is not None]
+    if not fitted:
+        return stored in device.types
+    wanted = format_key(compute or "", stored)
+    wanted_compute, wanted_stored = wanted.split("/")
+    for calibration, kind in product(fitted, CHOICES[option]):
+        if calibration.fitted_on(kind) != calibration.device:
+            continue
+        for name in engine.implementations(kind, wanted, device.generation):
+            keys = (key.split("/") for key in getattr(calibration, kind).get(name, ()))
+            if any(key[1] == wanted_stored and (compute is None or key[0] == wanted_compute) for key in keys):
+                return True
+    return False
+
+
+@cache
+def _fitted(generation: str | None) -> tuple[Device, ...]:
+    """The devices of a generation that come with roofmodel and have fitted parameters of their own."""
+    fitted = (name for name in library.names() if library.fitted_file(library.find(name)))
+    return tuple(other for other in map(Device.load, fitted) if generation and other.generation == generation)

@@ -1,17 +1,40 @@
-"""The estimate of a phase on a device: each operator on the roofline, and the totals over all operators.
+"""The estimate of a phase on a device: its operators on the roofline, its totals, its pipeline stages, and its parts.
 
 The same code takes the ints of one workload and the arrays of a sweep.
+
+Pipeline parallelism: a stage takes t for a microbatch, forward and backward where it trains, with what it sends to its
+neighbors. T is the sum of these times over all stages: the pipeline latency of one microbatch. For m microbatches the
+slowest stage sets the pace, and idles while the pipeline fills and drains:
+
+    m t + (T - t) / v
+
+That is (m + p - 1) t where p stages take equally long: the bubble is (p - 1) / m of the time without it, and v model
+chunks per stage (interleaved schedule) divide it by v (Narayanan et al., arXiv 2104.04473, section 2.2). Decodes form
+a pipeline too: the next token of a microbatch starts when the last stage has finished the previous one, so a step takes
+
+    max(m t, T)
+
+Work that runs once per step (gradient exchange and optimizer) is added. Sends do not overlap with computation.
+
+The parts of a phase are prefill and decodes of generation, or forward, backward and optimizer. The prefill gives the
+first token, and each decode one token more:
+
+    TTFT = time of the prefill
+    TPOT = (time of generation - TTFT) / decodes
+
+Inference engines define TPOT in this way: the N tokens of an answer take N - 1 decodes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
-from operator import add, or_
+from operator import add, itemgetter, or_
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roofmodel.counting import phases
 from roofmodel.counting.operator import Cost, Operator
+from roofmodel.counting.phases import distinct_stages, operators_without_cache
 from roofmodel.counting.workload import NO_IMAGE, Step
 from roofmodel.devices.device import Device
 from roofmodel.engines.engine import Engine, Host
@@ -351,3 +374,191 @@ def expected_totals(expected: Expected | None) -> dict[str, Any]:
         "expected_low_seconds": expected and plain(expected.low),
         "expected_high_seconds": expected and plain(expected.high),
     }
+
+
+def slowest_stage(arch: Architecture, device: Device, step: Step, engine: Engine) -> PhaseEstimate:
+    """A phase on a GPU of the slowest pipeline stage. Raises WorkloadError where the device lacks the format."""
+    estimates = estimates_by_stage(arch, device, step, engine)
+    return max(zip(busy_seconds(estimates), estimates, strict=True), key=itemgetter(0))[1]
+
+
+def estimates_by_stage(
+    arch: Architecture, device: Device, step: Step, engine: Engine, similar: SimilarSteps | None = None
+) -> list[PhaseEstimate]:
+    """A phase on a GPU of each distinct pipeline stage, with the time that the stage idles.
+
+    `similar` are training steps with which it shares counts and times.
+    """
+    staged = distinct_stages(arch, step)
+    estimates = [phase_estimate(arch, device, stage_step, engine, similar) for _, stage_step in staged]
+    if len(estimates) == 1 and is_just(step.parallel.pp, 1):
+        return estimates
+    times = [dict(_microbatch_times(phase)) for phase in estimates]
+    latencies = {
+        part: pipeline_latency([(count, stage[part]) for (count, _), stage in zip(staged, times, strict=True)])
+        for part in times[0]
+    }
+    return [
+        phase._replace(
+            idle=_sum_of_times(idle_time(part, step, stage[part], latencies[part]) for part in stage),
+            stage_times=tuple((part, stage[part], latencies[part]) for part in stage),
+        )
+        for phase, stage in zip(estimates, times, strict=True)
+    ]
+
+
+def busy_seconds(estimates: Sequence[PhaseEstimate]) -> list[Number]:
+    """Seconds that a GPU of each stage is busy: expected, or the bound of all stages where one has no expected time."""
+    expected = [phase.busy for phase in estimates]
+    known_times = [each.value for each in expected if each is not None]
+    return known_times if len(known_times) == len(estimates) else [total_seconds(phase.placed) for phase in estimates]
+
+
+def without_cache(arch: Architecture, device: Device, step: Step) -> Uncached:
+    """Generation without a KV cache, on a GPU of the step's stage.
+
+    Its passes form a pipeline as decodes do: the pass for a token starts when the previous token is known.
+    """
+    staged = distinct_stages(arch, step)
+    stages = [
+        placed(operators_without_cache(arch, stage_step), device, step.widths.compute) for _, stage_step in staged
+    ]
+    totals = [total_seconds(stage) for stage in stages]
+    latency = sum(count * total for (count, _), total in zip(staged, totals, strict=True)) / step.microbatches
+    stage = next(stage for (_, stage_step), stage in zip(staged, stages, strict=True) if stage_step == step)
+    return Uncached(stage, max(latency, *totals))
+
+
+def _microbatch_times(phase: PhaseEstimate) -> Iterator[tuple[str, StageTime]]:
+    """The time of one microbatch in all its passes, by part of the phase: prefill and decodes, or the whole phase."""
+    repeated = [placed for placed in phase.placed if not placed.operator.runs_once_per_step]
+    generates, each = phase.step.phase == "generate", 1 / phase.step.microbatches
+    for part in ("prefill", "decodes") if generates else (phase.step.phase,):
+        stage = [placed for placed in repeated if not generates or placed.operator.stage == part]
+        expected = running(stage, phase.launch)
+        yield part, StageTime(each * total_seconds(stage), expected and each * expected)
+
+
+def pipeline_latency(times: Sequence[tuple[int, StageTime]]) -> StageTime:
+    """The time of one microbatch through all stages, from the number and the time of each distinct stage."""
+    return _sum_of_times(
+        StageTime(count * time.bound, time.expected and count * time.expected) for count, time in times
+    )
+
+
+def _sum_of_times(times: Iterator[StageTime]) -> StageTime:
+    bound, expected = zip(*times, strict=True)
+    known_times = [each for each in expected if each is not None]
+    return StageTime(sum(bound), sum(known_times[1:], known_times[0]) if len(known_times) == len(expected) else None)
+
+
+def idle_time(part: str, step: Step, stage: StageTime, latency: StageTime) -> StageTime:
+    """The time that a stage waits for the other stages."""
+
+    def waiting_time(own_seconds: Number, latency_seconds: Number) -> Number:
+        if part in ("decode", "decodes"):
+            return maximum(latency_seconds - step.microbatches * own_seconds, 0.0)
+        return (latency_seconds - own_seconds) / step.parallel.vpp
+
+    idle = stage.expected and latency.expected and Expected(*map(waiting_time, stage.expected, latency.expected))
+    return StageTime(waiting_time(stage.bound, latency.bound), idle)
+
+
+LATENCIES = {"ttft": "prefill", "tpot": "decodes"}
+"""The latencies of generation, by JSON key, and the stage whose time each one is."""
+
+
+def stage_time(phase: PhaseEstimate, stage: str) -> StageTime:
+    """Bound and expected time of a stage: its kernels, or the host's launches if they take longer.
+
+    Prefill and decodes include their wait for other pipeline stages. In a training step the host launches kernels of
+    the next stage while the GPU runs those of an earlier one, so that stages may sum to more than the step.
+    """
+    placed = phase.of_stage(stage)
+    time = StageTime(total_seconds(placed), phase.with_host(running(placed, phase.launch), stage))
+    for part, own, through_all in phase.stage_times:
+        if part == stage:
+            idle = idle_time(part, phase.step, own, through_all)
+            expected = time.expected and idle.expected and time.expected + idle.expected
+            time = StageTime(time.bound + idle.bound, expected)
+    return time
+
+
+def latencies(phase: PhaseEstimate) -> dict[str, StageTime]:
+    """TTFT and TPOT of generation, as `ttft` and `tpot`; empty for other phases."""
+    if phase.step.phase != "generate":
+        return {}
+    runs = {"ttft": 1, "tpot": phase.step.passes - 1}
+    times = {name: stage_time(phase, stage) for name, stage in LATENCIES.items()}
+    return {
+        name: StageTime(time.bound / runs[name], time.expected and (1 / runs[name]) * time.expected)
+        for name, time in times.items()
+    }
+
+
+def generation_totals(phase: PhaseEstimate) -> dict[str, Any]:
+    """End-to-end latency, time of the first and last decode, tokens/s per GPU and per user, by their JSON keys.
+
+    A user sees one token per TPOT. The end-to-end latency of a request is the time of its prefill and all its decodes.
+    Tokens/s per GPU: the tokens of the decodes, without the first one, which the prefill gives, divided by this time.
+    """
+    values: dict[str, Any] = {}
+    expected, tpot, gpus = phase.expected, latencies(phase)["tpot"], phase.step.parallel.gpus
+    tpot_seconds = tpot.expected and plain(tpot.expected.value)
+    kinds: tuple[tuple[str, Any, Any], ...] = (
+        ("bound_", phase.bound_seconds, tpot.bound),
+        ("", expected and plain(expected.value), tpot_seconds),
+    )
+    for kind, seconds, per_token in kinds:
+        values[f"{kind}e2e_seconds"] = seconds
+        values[f"{kind}tokens_per_second_per_gpu"] = None if seconds is None else phase.tokens / seconds / gpus
+        values[f"{kind}tokens_per_second_per_user"] = None if per_token is None else 1 / per_token
+    for name, step in zip(("first", "last"), phase.first_and_last, strict=False):
+        values[f"tpot_{name}_seconds"] = step.expected and plain(step.expected.value)
+        values[f"bound_tpot_{name}_seconds"] = step.bound
+    return values
+
+
+def phase_totals(phase: PhaseEstimate) -> dict[str, Any]:
+    """A phase's totals by their JSON keys, with TTFT and TPOT of generation."""
+    return totals(phase) | (latency_totals(phase) if phase.step.phase == "generate" else {})
+
+
+def latency_totals(phase: PhaseEstimate) -> dict[str, Any]:
+    """TTFT, TPOT, end-to-end latency, tokens/s per GPU and per user of a phase, by their JSON keys.
+
+    A prefill alone has a TTFT, a decode alone a TPOT; tokens/s per GPU exist in every phase with tokens. Missing keys
+    do not apply. The sizes may be arrays.
+    """
+    name, gpus, values = phase.step.phase, phase.step.parallel.gpus, dict[str, Any]()
+    if name == "generate":
+        for latency, time in latencies(phase).items():
+            values[f"{latency}_seconds"] = time.expected and plain(time.expected.value)
+            values[f"bound_{latency}_seconds"] = time.bound
+        return values | generation_totals(phase)
+    for kind, seconds in (("bound_", phase.bound_seconds), ("", phase.expected and plain(phase.expected.value))):
+        if phase.has_tokens:
+            values[f"{kind}tokens_per_second_per_gpu"] = None if seconds is None else phase.tokens / seconds / gpus
+        if name == "prefill":
+            values[f"{kind}ttft_seconds"] = seconds
+        elif name == "decode":
+            values[f"{kind}tpot_seconds"] = seconds
+            values[f"{kind}tokens_per_second_per_user"] = None if seconds is None else 1 / seconds
+    return values
+
+
+def stage_totals(phase: PhaseEstimate) -> dict[str, dict[str, Any]]:
+    """Totals by stage, with JSON keys as in a phase's totals; empty for a phase without stages."""
+    values = {}
+    for stage in phase.stages:
+        placed, time = phase.of_stage(stage), stage_time(phase, stage)
+        kernels = sum_of(placed)
+        values[stage] = {
+            **totals_of(placed),
+            "bound_seconds": time.bound,
+            **expected_totals(time.expected),
+            "kernels": launches(placed),
+            "host_bound": kernels
+            and (is_launch_bound(kernels, launches(placed) * phase.launch) or phase.waits_for_host(stage, kernels)),
+        }
+    return values

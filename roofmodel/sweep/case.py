@@ -22,9 +22,7 @@ from roofmodel.options.workload import DECLARED, PARALLELISM, key_of
 from roofmodel.steps.capacity import usable_memory
 from roofmodel.steps.notes import exceeds_positions
 from roofmodel.steps.options import limited_length
-from roofmodel.steps.phase import PhaseEstimate, totals
-from roofmodel.steps.pipeline import busy_seconds, estimates_by_stage
-from roofmodel.steps.stages import latency_totals
+from roofmodel.steps.phase import PhaseEstimate, busy_seconds, estimates_by_stage, latency_totals, totals
 from roofmodel.sweep import grid
 from roofmodel.sweep.columns import RESULTS, SCALING
 

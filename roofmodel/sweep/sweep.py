@@ -23,18 +23,16 @@ from roofmodel.models.architecture import Architecture
 from roofmodel.options.values import RoutingMode
 from roofmodel.options.workload import DECLARED, REMOVED, Options, key_of, settings_axis, valid
 from roofmodel.report.conditions import Condition
-from roofmodel.steps.engine_kernels import check_kernels
-from roofmodel.steps.kernel_notes import kernel_notes
 from roofmodel.steps.notes import (  # fmt: skip
     device_notes,
     exceeds_positions,
+    kernel_notes,
     utilization_notes,
     weight_format_notes,
 )
-from roofmodel.steps.options import default_engine, engine_figures, options_in_effect, workload
+from roofmodel.steps.options import check_kernels, default_engine, engine_figures, options_in_effect, workload
 from roofmodel.steps.parallelism import GPUS, batch_divisor
-from roofmodel.steps.phase import totals
-from roofmodel.steps.pipeline import slowest_stage
+from roofmodel.steps.phase import slowest_stage, totals
 from roofmodel.steps.routing import read_routing, routing_notes
 from roofmodel.sweep import grid
 from roofmodel.sweep.case import (

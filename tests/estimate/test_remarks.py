@@ -10,8 +10,7 @@ from roofmodel.estimate.command import Report
 from roofmodel.estimate.data import to_dict
 from roofmodel.models.config import architecture
 from roofmodel.numbers import units
-from roofmodel.steps.estimate import estimate
-from roofmodel.steps.workload_text import describe_parameters, describe_workload
+from roofmodel.steps.estimate import describe_parameters, describe_workload, estimate
 from tests.estimates import run
 
 

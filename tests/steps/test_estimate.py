@@ -17,8 +17,7 @@ from roofmodel.estimate.answer import describe_largest
 from roofmodel.models import hub
 from roofmodel.models.config import architecture
 from roofmodel.models.families import FAMILIES
-from roofmodel.steps.estimate import Estimate, estimate
-from roofmodel.steps.workload_text import describe_workload
+from roofmodel.steps.estimate import Estimate, describe_workload, estimate
 from tests import draws
 
 MIXED: dict[str, Any] = {"dtype": "fp8", "activations": "fp16"}

@@ -22,8 +22,7 @@ from roofmodel.models import hub
 from roofmodel.models.config import architecture
 from roofmodel.steps.estimate import estimate
 from roofmodel.steps.options import workload
-from roofmodel.steps.phase import totals
-from roofmodel.steps.pipeline import estimates_by_stage
+from roofmodel.steps.phase import estimates_by_stage, totals
 from roofmodel.timing.roofline import place, route
 from tests.operations import operations
 
