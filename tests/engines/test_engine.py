@@ -539,10 +539,10 @@ def test_a_version_has_the_later_entries_of_its_engines_benchmarks(
     folder.mkdir(parents=True)
     (folder / "mine.yaml").write_text(
         "like: vllm\nbenchmarks:\n  - {gemm_copies: {a: 2, b: 3}}\n  - {since: '1.10', fills_l2: true}\n"
-        "  - {versions: ['1.9'], state: bf16}\n"
+        "  - {versions: ['1.9'], state: bf16, gemm_copies: {a: 4, b: 5}}\n"
     )
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    assert benchmark_of("mine 1.9") == Benchmark((2, 3), state="bf16")
+    assert benchmark_of("mine 1.9") == Benchmark((4, 5), state="bf16")
     assert benchmark_of("mine 1.10.0rc3") == benchmark_of("MINE 2") == Benchmark((2, 3), fills_l2=True)
     assert benchmark_of("mine") == Benchmark((2, 3))
     assert benchmark_of("theirs 2") == Benchmark()
