@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from roofmodel.compare.report import CompareReport
 from roofmodel.devices.device import Hardware
 from roofmodel.options import values
-from roofmodel.options.keywords import WorkloadOptions
 from roofmodel.options.signature import checked
 from roofmodel.options.values import Model, PathLike, ProgressCallback, no_progress
 from roofmodel.options.workload import lists_options
+
+if TYPE_CHECKING:
+    from roofmodel.options.keywords import WorkloadOptions
 
 
 @checked

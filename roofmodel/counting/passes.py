@@ -9,7 +9,7 @@ from roofmodel.counting import blocks
 from roofmodel.counting.operator import Operator
 from roofmodel.counting.tensors import FORMATS, Format, Tensor, Widths
 from roofmodel.counting.workload import Step
-from roofmodel.models.architecture import Architecture, Stack
+from roofmodel.models.architecture import Architecture, Stack, shard, stage
 from roofmodel.models.layers import (
     Attention,
     CrossAttention,
@@ -23,7 +23,6 @@ from roofmodel.models.layers import (
     ShortConvolution,
     parts,
 )
-from roofmodel.models.sharding import shard, stage
 from roofmodel.numbers.algebra import Number, either, largest, minimum, quotient
 
 ONE_FORMAT = Widths(FORMATS["fp16"], FORMATS["fp16"], FORMATS["fp16"])

@@ -14,8 +14,7 @@ from roofmodel.counting import passes
 from roofmodel.counting.operator import Operator
 from roofmodel.counting.passes import Memory, Walk, as_eager, gpu_share, one_pass
 from roofmodel.counting.workload import Step, Workload
-from roofmodel.models.architecture import Architecture
-from roofmodel.models.sharding import kinds_of_stages, shard
+from roofmodel.models.architecture import Architecture, kinds_of_stages, shard
 from roofmodel.numbers.algebra import Number, is_just, mean, trace_branches
 
 

@@ -31,8 +31,7 @@ from roofmodel.counting.training import (
     training_memory,
 )
 from roofmodel.counting.workload import Step
-from roofmodel.models.architecture import Architecture, Stack, StageSlice
-from roofmodel.models.sharding import parts_of_stage, shard
+from roofmodel.models.architecture import Architecture, Stack, StageSlice, parts_of_stage, shard
 from roofmodel.numbers.algebra import Number, is_just, minimum
 
 

@@ -99,9 +99,9 @@ NO_IMAGE = (0, 0)
 class Parallel(NamedTuple):
     """How GPUs divide the work.
 
-    * `tp`: GPUs that share each layer (tensor parallelism, `models/sharding.py`);
+    * `tp`: GPUs that share each layer (tensor parallelism, `models/architecture.py`);
     * `dp`: replicas, each with its part of the batch;
-    * `pp`: pipeline stages of a replica, each with `vpp` model chunks (`models/sharding.py`); counts are those
+    * `pp`: pipeline stages of a replica, each with `vpp` model chunks (`models/architecture.py`); counts are those
       of one GPU of one `stage`;
     * `ep`: GPUs that share the experts of an MoE model: some of the `tp` GPUs, or the GPUs of several replicas
       (`experts_span_replicas`);

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 from roofmodel.devices.device import Device, Hardware
 from roofmodel.errors import Text
 from roofmodel.files.output_files import PICTURES
-from roofmodel.options.keywords import WorkloadOptions
 from roofmodel.options.signature import checked
 from roofmodel.options.values import CopyMode, Model
 from roofmodel.options.workload import lists_options
@@ -19,6 +18,7 @@ from roofmodel.report.document import Document
 if TYPE_CHECKING:
     import pandas
 
+    from roofmodel.options.keywords import WorkloadOptions
     from roofmodel.steps.estimate import Estimate
 
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Unpack
 from roofmodel.devices.device import Device, Hardware
 from roofmodel.explain.report import CrossoverReport
 from roofmodel.options import values
-from roofmodel.options.keywords import WorkloadOptions
 from roofmodel.options.signature import checked
 from roofmodel.options.values import CrossoverSize, FlopCounter, Model
 from roofmodel.options.workload import lists_options
@@ -18,6 +17,7 @@ from roofmodel.report.derivation import Derivation
 
 if TYPE_CHECKING:
     from roofmodel.explain.crossover import Crossover
+    from roofmodel.options.keywords import WorkloadOptions
 
 
 @checked

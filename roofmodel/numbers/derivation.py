@@ -52,7 +52,7 @@ class DerivedNumber(Traced):
         return bool(self.value)
 
 
-class Condition(DerivedNumber):
+class DerivedCondition(DerivedNumber):
     """A comparison, its negation, or two conditions that hold. `x * condition` is x where it holds, else 0."""
 
     __slots__ = ()
@@ -122,7 +122,7 @@ class DerivationTrace(Trace):
                 if operation in LEAVES
                 else VALUES[operation](*(self._values[operand] for operand in operands))
             )
-            kind = Condition if operation in COMPARISONS or operation == "and" else DerivedNumber
+            kind = DerivedCondition if operation in COMPARISONS or operation == "and" else DerivedNumber
             number = self._numbers[node, None] = kind(self, len(self.nodes), value)
             self.nodes.append(node)
             self._values.append(value)
@@ -146,8 +146,8 @@ class DerivationTrace(Trace):
 
     def difference(self, a: Any, b: Any) -> Any:
         """`a - b`; `1 - condition` is its negation, which the same line states. Other conditions count as 1 or 0."""
-        if self.is_constant(a, 1) and isinstance(b, Condition):
-            return Condition(self, b.index, not b.value)
+        if self.is_constant(a, 1) and isinstance(b, DerivedCondition):
+            return DerivedCondition(self, b.index, not b.value)
         a, b = self._number(a), self._number(b)
         terms = self._uncancelled([*self._terms(a, 1), *self._terms(b, -1)])
         return super().difference(a, b) if terms is None else self._sum_of(terms)
@@ -190,7 +190,7 @@ class DerivationTrace(Trace):
 
     def _number(self, value: Any) -> Any:
         """1, which then depends on the condition, for one that holds; 0 for one that fails; other values unchanged."""
-        if not isinstance(value, Condition):
+        if not isinstance(value, DerivedCondition):
             return value
         return self.step("given that", value, 1) if value else 0
 
@@ -199,10 +199,10 @@ class DerivationTrace(Trace):
 
         Of two conditions, one that fails decides.
         """
-        if isinstance(a, Condition) and isinstance(b, Condition):
+        if isinstance(a, DerivedCondition) and isinstance(b, DerivedCondition):
             return self.step("and", a, b) if a and b else b if a else a
-        if isinstance(a, Condition) or isinstance(b, Condition):
-            condition, value = (a, b) if isinstance(a, Condition) else (b, a)
+        if isinstance(a, DerivedCondition) or isinstance(b, DerivedCondition):
+            condition, value = (a, b) if isinstance(a, DerivedCondition) else (b, a)
             if not condition:
                 return 0
             return self.step("given that", condition, value) if type(value) is DerivedNumber else value

@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, wraps
-from types import NoneType, UnionType
+from types import NoneType, SimpleNamespace, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from roofmodel.errors import Option, RoofError, shorten
@@ -45,7 +45,10 @@ def checked(function: Function) -> Function:
 @cache
 def own_types(function: Callable[..., Any]) -> dict[str, Any]:
     """The types in the source of a function: of each parameter, without the options of a workload, and of `return`."""
-    return get_type_hints(function)
+    source = inspect.unwrap(function)
+    # Only type checkers need the types of the options of a workload, in `**options: Unpack[WorkloadOptions]`.
+    types = {name: text for name, text in source.__annotations__.items() if not str(text).startswith("Unpack[")}
+    return get_type_hints(SimpleNamespace(__annotations__=types), source.__globals__)
 
 
 def _positional(function: Callable[..., Any]) -> list[str]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from roofmodel.devices.device import Device, Hardware
 from roofmodel.options import values
-from roofmodel.options.keywords import ServiceSearch, TrainingSearch
 from roofmodel.options.signature import checked
 from roofmodel.options.values import (
     AttentionMode,
@@ -21,6 +20,9 @@ from roofmodel.options.values import (
 )
 from roofmodel.options.workload import MEMORY_UTILIZATION, lists_search
 from roofmodel.plan.report import PlanReport, TrainingPlanReport
+
+if TYPE_CHECKING:
+    from roofmodel.options.keywords import ServiceSearch, TrainingSearch
 
 
 @checked

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from roofmodel.devices.device import Hardware
 from roofmodel.errors import Option, WorkloadError
 from roofmodel.options import values
-from roofmodel.options.keywords import WorkloadOptions
 from roofmodel.options.signature import checked
 from roofmodel.options.values import (
     CeilingSource,
@@ -21,6 +20,9 @@ from roofmodel.options.values import (
 )
 from roofmodel.options.workload import lists_options
 from roofmodel.plot.report import CollectionCommand, PlotReport, ProfileReport
+
+if TYPE_CHECKING:
+    from roofmodel.options.keywords import WorkloadOptions
 
 
 @checked

@@ -7,9 +7,15 @@ from collections.abc import Iterator
 from roofmodel.counting.workload import ONE_GPU, Parallel, Workload
 from roofmodel.engines.engine import Engine
 from roofmodel.errors import Message, Option, Text, WorkloadError, ignored, joined
-from roofmodel.models.architecture import Architecture, Network
+from roofmodel.models.architecture import (
+    MAX_SUGGESTED_EXPERT_GPUS,
+    MAX_SUGGESTED_GPUS,
+    Architecture,
+    Network,
+    obstacles,
+    pipeline_obstacles,
+)
 from roofmodel.models.layers import MLP, Attention, Embedding, MoE
-from roofmodel.models.sharding import MAX_SUGGESTED_EXPERT_GPUS, MAX_SUGGESTED_GPUS, obstacles, pipeline_obstacles
 from roofmodel.options.values import DataParallel
 
 NO_REPLICAS = Message("no replicas (", Option("dp", 1), ") that could shard optimizer state")

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from roofmodel.devices.device import Device, Hardware
 from roofmodel.options import values
-from roofmodel.options.keywords import GridOptions
 from roofmodel.options.signature import checked
 from roofmodel.options.values import Model, Numbers, PathLike, ProgressCallback, ScalingMode, Share, no_progress
 from roofmodel.options.workload import lists_axes
 from roofmodel.sweep.report import SweepReport
+
+if TYPE_CHECKING:
+    from roofmodel.options.keywords import GridOptions
 
 
 @checked

@@ -18,10 +18,9 @@ from roofmodel.counting import passes, phases
 from roofmodel.counting.operator import Collective, Cost, Operator
 from roofmodel.counting.workload import Parallel, Workload
 from roofmodel.models import hub
-from roofmodel.models.architecture import Architecture
+from roofmodel.models.architecture import Architecture, pipeline_runs, stage
 from roofmodel.models.config import architecture
 from roofmodel.models.layers import MoE
-from roofmodel.models.sharding import pipeline_runs, stage
 from roofmodel.numbers.algebra import plain
 from roofmodel.options.values import Phase
 
