@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import cache, reduce, wraps
 from typing import Any, ClassVar, ParamSpec, TypeAlias, TypeVar
 
@@ -25,8 +25,6 @@ BytesPerSecond: TypeAlias = Number
 FlopsPerSecond: TypeAlias = Number
 """Numbers with a unit. In a timing formula, an assignment with one of these types, or with Number, is a line of its
 derivation, as in `load: Seconds = loaded / rate` (derivation.py)."""
-
-Function: TypeAlias = Callable[..., Number]
 
 
 # --- Backends ---------------------------------------------------------------------------------------
@@ -96,12 +94,6 @@ class Backend:
     def is_just(self, a: Number, n: int) -> bool:
         return isinstance(a, int) and a == n
 
-    def lowered(
-        self, may_be_lower: Number, best: Number, function: Callable[..., Number], values: Sequence[Number]
-    ) -> Number:
-        """`function(best, *values)` where the condition `may_be_lower` holds, else `best`."""
-        return function(best, *values) if may_be_lower else best
-
 
 class ArrayBackend(Backend):
     """NumPy arrays and scalars, and ArrayFraction, the exact quotient of int arrays."""
@@ -148,20 +140,6 @@ class ArrayBackend(Backend):
 
     def is_just(self, a: Number, n: int) -> bool:
         return False  # an array stands for many numbers
-
-    def lowered(
-        self, may_be_lower: Number, best: Number, function: Callable[..., Number], values: Sequence[Number]
-    ) -> Number:
-        numpy = self.library
-        count = numpy.count_nonzero(may_be_lower)
-        if count == 0 or 2 * count > may_be_lower.size:  # selecting more costs more than it saves
-            return function(best, *values) if count else best
-        shape = numpy.broadcast_shapes(*map(numpy.shape, (best, may_be_lower, *values)))
-        best, chosen = numpy.array(numpy.broadcast_to(best, shape)), numpy.broadcast_to(may_be_lower, shape)
-        arrays = (isinstance(value, numpy.ndarray | numpy.generic) for value in values)
-        parts = (numpy.broadcast_to(v, shape)[chosen] if array else v for v, array in zip(values, arrays, strict=True))
-        best[chosen] = function(best[chosen], *parts)
-        return best
 
 
 class SymbolBackend(Backend):
@@ -247,12 +225,6 @@ class TracedBackend(Backend):
     def is_just(self, a: Number, n: int) -> bool:
         return bool(a == n)
 
-    def lowered(
-        self, may_be_lower: Number, best: Number, function: Callable[..., Number], values: Sequence[Number]
-    ) -> Number:
-        unknown = may_be_lower.trace.exact
-        return function(best, *values) if unknown or may_be_lower else best
-
 
 BACKENDS: list[type[Backend]] = [TracedBackend, SymbolBackend, ArrayBackend, Backend]
 """Where numbers of several kinds meet, the first of their backends handles all of them."""
@@ -312,17 +284,6 @@ def ceil_div(a: Number, b: Number) -> Number:
 def doublings(n: Number) -> Number:
     """The smallest k up to 20 with 2^k >= n."""
     return sum(either(n > 2**power, 1, 0) for power in range(20))
-
-
-def lowered(best: Number, least: Callable[..., Number], function: Callable[..., Number], *values: Number) -> Number:
-    """`function(best, *values)`, which is at most `best`; where `least(*values) >= best`, it is `best`.
-
-    The arguments are numbers, or arrays that broadcast together; the function is evaluated only where it may give less.
-    """
-    may_be_lower = least(*values) < best
-    if type(may_be_lower) is bool:
-        return function(best, *values) if may_be_lower else best
-    return _backend(may_be_lower).lowered(may_be_lower, best, function, values)
 
 
 def power(base: Number, exponent: Number) -> Number:

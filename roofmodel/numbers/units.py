@@ -7,7 +7,6 @@ after the unit. `parse` reads text with a unit; the functions below it write suc
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterable, Sequence
 
@@ -156,17 +155,3 @@ def listed(numbers: Iterable[object]) -> str:
     every = list(numbers)
     more = f" and {len(every) - _LISTED} more" if len(every) > _LISTED else ""
     return ", ".join(map(str, every[:_LISTED])) + more
-
-
-def listed_gaps(numbers: Iterable[int]) -> str:
-    """The integers from 0 up to the largest of `numbers` that are not among them, as by `listed`; empty without gaps.
-
-    Examples:
-        >>> listed_gaps([0, 2, 1_000_000_000_000])
-        '1, 3, 4, 5, 6 and 999999999993 more'
-    """
-    members = set(numbers)
-    missing = max(members, default=-1) + 1 - len(members)
-    gaps = itertools.islice((number for number in itertools.count() if number not in members), min(missing, _LISTED))
-    more = f" and {missing - _LISTED} more" if missing > _LISTED else ""
-    return ", ".join(map(str, gaps)) + more

@@ -122,27 +122,6 @@ def test_powers_of_arrays_are_those_of_numbers_to_the_last_bit(base: float, expo
     assert algebra.power(base, exponents[0]) == base ** exponents[0]
 
 
-def test_a_lower_bound_is_evaluated_only_if_it_can_decide() -> None:
-    asked = []
-
-    def function(best: Any, values: Any) -> Any:
-        asked.append(values.tolist())
-        return numpy.minimum(best, values + 3)
-
-    best, values = numpy.array([5.0, 5.0, 5.0, 5.0]), numpy.array([1.0, 4.0, 8.0, 6.0])
-    assert algebra.lowered(best, lambda values: values, function, values).tolist() == [4.0, 5.0, 5.0, 5.0]
-    assert asked.pop() == [1.0, 4.0]
-    assert best.tolist() == [5.0, 5.0, 5.0, 5.0]
-    assert algebra.lowered(5.0, lambda values: values, function, values).tolist() == [4.0, 5.0, 5.0, 5.0]
-    assert asked.pop() == [1.0, 4.0]
-    assert algebra.lowered(best, lambda values: values + 5, function, values).tolist() == best.tolist()
-    assert not asked
-    assert algebra.lowered(best, lambda values: values - 3, function, values).tolist() == [4.0, 5.0, 5.0, 5.0]
-    assert asked.pop() == values.tolist()  # to select most of the elements costs more than it saves
-    assert algebra.lowered(5.0, lambda: 6.0, lambda best: 1 / 0) == 5.0
-    assert algebra.lowered(5.0, lambda value: 2.0, min, 3.0) == 3.0
-
-
 def test_a_condition_selects_elementwise() -> None:
     assert algebra.either(3 > 2, 1, 2) == 1
     assert algebra.either(numpy.array([True, False]), 1, numpy.array([5, 6])).tolist() == [1, 6]

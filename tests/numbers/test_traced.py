@@ -26,7 +26,6 @@ def many(n: Any, m: Any, x: Any) -> list[Any]:
         -(-n // m), algebra.ceil_div(n, m), algebra.half(n * (n + 1)), algebra.minimum(n, m), algebra.maximum(n, 5),
         algebra.minimum(float("inf"), x), algebra.either(n > m, n, m), algebra.either(m <= n, "yes", "no"), n >= m,
         n != m, 1 - (x > n), x * (n < m), (x + n) // x, (x + n) % x, math.e**-x, sum([n, m, x]), math.prod([n, m, x]),
-        algebra.lowered(n, lambda size: size - m, lambda best, size: algebra.minimum(best, size - m), n),
         *map(algebra.plain, (algebra.mean(n, m), 2 * algebra.mean(n, m) + n, algebra.mean(n, m) * x)),
         algebra.mean(n * m, m), -(-algebra.mean(n, m) // 3),
     ]  # fmt: skip
