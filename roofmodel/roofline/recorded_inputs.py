@@ -45,10 +45,6 @@ class RecordedTensor(NamedTuple):
         reach = 1 + sum((size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True))
         return min(distinct, reach) * self.width
 
-    def of(self, *shape: int) -> RecordedTensor:
-        """A tensor of another shape with the same element type."""
-        return RecordedTensor(shape, self.form, self.width)
-
 
 class Arguments:
     """The arguments of one operator by position.

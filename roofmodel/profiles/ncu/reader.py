@@ -53,11 +53,6 @@ def has_table(head: bytes) -> bool:
     return HEADER.search(decode(head)) is not None
 
 
-def read(stream: BinaryIO, name: str, generation: str | None = None) -> Profile:
-    """Read one file. `generation` is the compute capability, such as `7.0`, used if the file does not record it."""
-    return read_all([(stream, name)], generation)
-
-
 def read_all(sources: Iterable[tuple[BinaryIO, str]], generation: str | None = None) -> Profile:
     """Read several files and join those with the same launches. Raises ProfileError with file and line."""
     names: list[str] = []

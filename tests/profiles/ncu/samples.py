@@ -1,6 +1,7 @@
 """Tables in Nsight Compute's layouts, written by hand."""
 
 import io
+from typing import BinaryIO
 
 from roofmodel.profiles.kernel import Kernel, Profile
 from roofmodel.profiles.ncu import reader as ncu
@@ -22,7 +23,11 @@ def row(metric: str, unit: str, value: str, number=0, section="Command line prof
 def read(text: str | bytes, generation: str | None = None) -> Profile:
     data = text if isinstance(text, bytes) else text.encode()
     assert ncu.recognize(data[: 1 << 20])
-    return ncu.read(io.BytesIO(data), "file.csv", generation)
+    return read_file(io.BytesIO(data), "file.csv", generation)
+
+
+def read_file(stream: BinaryIO, name: str, generation: str | None = None) -> Profile:
+    return ncu.read_all([(stream, name)], generation)
 
 
 def only(text: str | bytes, generation: str | None = None) -> Kernel:

@@ -21,7 +21,7 @@ from roofmodel.profiles.ncu.launch_tables import LaunchKind, LaunchTable
 from roofmodel.profiles.ncu.layouts import LongReader
 from roofmodel.profiles.ncu.rows import RowReader
 from roofmodel.roofline.points import GROUPINGS, group
-from tests.profiles.ncu.samples import HEADER, RULES, launch, read, row
+from tests.profiles.ncu.samples import HEADER, RULES, launch, read, read_file, row
 
 THREADS = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
 TENSOR = "sm__inst_executed_pipe_tensor{}.sum"
@@ -206,7 +206,7 @@ def test_a_launch_takes_less_than_two_hundred_bytes():
         rows = (row("dram__bytes.sum", "byte", str(1000 + n), number=n) for n in range(launches))
         text = (HEADER + "".join(rows)).encode()
         tracemalloc.start()
-        kernels = ncu.read(io.BytesIO(text), "file.csv").kernels
+        kernels = read_file(io.BytesIO(text), "file.csv").kernels
         size = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert len(kernels) == launches

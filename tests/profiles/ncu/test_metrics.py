@@ -6,11 +6,10 @@ import re
 import pytest
 
 from roofmodel.plot.ncu_command import collect
-from roofmodel.profiles.ncu import reader
 from roofmodel.profiles.ncu.metric_catalog import tensor_operations
 from roofmodel.profiles.ncu.metric_names import canonical, capability, dimension, is_read
 from roofmodel.profiles.ncu.metrics import interpret
-from tests.profiles.ncu.samples import HEADER, row
+from tests.profiles.ncu.samples import HEADER, read_file, row
 
 OP = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
 TENSOR = "sm__ops_path_tensor_{}.sum"
@@ -201,7 +200,7 @@ def test_notes_have_the_category_of_what_is_unknown():
         "fp64,": "counters",
         "DRAM,": "counters",
     }
-    timed = reader.read(io.BytesIO((HEADER + row("dram__bytes.sum", "byte", "1")).encode()), "f").warnings
+    timed = read_file(io.BytesIO((HEADER + row("dram__bytes.sum", "byte", "1")).encode()), "f").warnings
     assert {"times", "counters"} == {warning.category for warning in timed}
 
 

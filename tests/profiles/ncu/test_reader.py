@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 from roofmodel.errors import ProfileError
 from roofmodel.profiles.kernel import Evidence
 from roofmodel.profiles.ncu import metric_catalog
-from roofmodel.profiles.ncu import reader as ncu
 from roofmodel.profiles.ncu.device_attributes import nvtx_names
 from roofmodel.profiles.reading import read as read_files
 from tests.profiles import samples
-from tests.profiles.ncu.samples import HEADER, LEAD, NEW, PRINT, RULES, launch, only, printed, read, row
+from tests.profiles.ncu.samples import HEADER, LEAD, NEW, PRINT, RULES, launch, only, printed, read, read_file, row
 from tests.profiles.samples import needs_measured
 
 MEASURED = samples.MEASURED / "ncu"
@@ -450,7 +449,7 @@ GOOD = [
 
 def facts(text: str | bytes) -> list[tuple]:
     data = text if isinstance(text, bytes) else text.encode()
-    return [(k.id, k.name, k.seconds, k.bytes.dram) for k in ncu.read(io.BytesIO(data), "f").kernels]
+    return [(k.id, k.name, k.seconds, k.bytes.dram) for k in read_file(io.BytesIO(data), "f").kernels]
 
 
 @pytest.mark.parametrize("good", GOOD)

@@ -18,8 +18,8 @@ import pytest
 from roofmodel.errors import ProfileError
 from roofmodel.profiles import reading
 from roofmodel.profiles.kernel import Evidence
-from roofmodel.profiles.ncu import reader as ncu
 from roofmodel.profiles.ncu.report import MAGIC
+from tests.profiles.ncu.samples import read_file
 from tests.profiles.samples import measured
 
 BY_HAND = Path(__file__).parents[3] / "examples" / "ncu_by_hand.csv"
@@ -133,8 +133,8 @@ def test_the_test_double_has_only_attributes_of_the_package():
 
 def test_a_report_equals_its_exported_table(holding):
     text = BY_HAND.read_text()
-    report = ncu.read(holding(as_actions(text)), "r.ncu-rep", None)
-    table = ncu.read(io.BytesIO(text.encode()), "t.csv")
+    report = read_file(holding(as_actions(text)), "r.ncu-rep", None)
+    table = read_file(io.BytesIO(text.encode()), "t.csv")
     assert comparable(report) == comparable(table)
     assert report.warnings == table.warnings
     assert report.kernels[0].flops.fp32 == 2 * 2**24  # saxpy: one multiply-add for each of 2^24 elements
@@ -143,8 +143,8 @@ def test_a_report_equals_its_exported_table(holding):
 def test_a_report_of_a_network_equals_its_exported_table(holding):
     file = measured("ncu/a100_40_resnet18_raw_wide.csv")
     text = file.read_text()
-    report = ncu.read(holding(as_actions(text)), "r.ncu-rep")
-    table = ncu.read(io.BytesIO(text.encode()), "t.csv")
+    report = read_file(holding(as_actions(text)), "r.ncu-rep")
+    table = read_file(io.BytesIO(text.encode()), "t.csv")
     assert len(report.kernels) > 100
     assert comparable(report) == comparable(table)
     assert report.evidence == table.evidence
@@ -153,7 +153,7 @@ def test_a_report_of_a_network_equals_its_exported_table(holding):
 def test_results_are_numbered_across_all_parts(holding):
     time = {"gpu__time_duration.sum": (3232, "ns")}
     stream = holding([IAction("a", time), IAction("b", time)], [IAction("c", time)])
-    kernels = ncu.read(stream, "r").kernels
+    kernels = read_file(stream, "r").kernels
     assert [(kernel.id, kernel.name) for kernel in kernels] == [("0", "a"), ("1", "b"), ("2", "c")]
     assert {kernel.seconds for kernel in kernels} == {3232e-9}
 
@@ -161,7 +161,7 @@ def test_results_are_numbered_across_all_parts(holding):
 def test_ranges_are_listed_outermost_first(holding):
     state = INvtxState(INvtxDomainInfo(("epoch",), ("step", "mlp")), INvtxDomainInfo(("job",), ()))
     metrics = {"gpu__time_duration.sum": (1.0, "ns")}
-    assert ncu.read(holding([IAction("k", metrics, state)]), "r").kernels[0].nvtx == ("epoch", "job", "step", "mlp")
+    assert read_file(holding([IAction("k", metrics, state)]), "r").kernels[0].nvtx == ("epoch", "job", "step", "mlp")
 
 
 def test_uncollected_metrics_are_unknown_and_not_zero(holding):
@@ -170,7 +170,7 @@ def test_uncollected_metrics_are_unknown_and_not_zero(holding):
         "lts__t_bytes.sum": (0, "byte"),
         "l1tex__t_bytes.sum": (None, ""),
     }
-    moved = ncu.read(holding([IAction("k", names)]), "r").kernels[0].bytes
+    moved = read_file(holding([IAction("k", names)]), "r").kernels[0].bytes
     assert (moved.dram, moved.l2, moved.l1) == (None, 0, None)
 
 
@@ -183,7 +183,7 @@ def test_a_report_names_its_device(holding):
         "max_gpu_frequency_khz": 1725000,
     }
     metrics = {f"device__attribute_{name}": (value, "") for name, value in attributes.items()}
-    seen = ncu.read(holding([IAction("k", metrics)] * 2), "r").evidence
+    seen = read_file(holding([IAction("k", metrics)] * 2), "r").evidence
     assert seen == (
         Evidence(name="NVIDIA GeForce RTX 3070", compute_capability="8.6", multiprocessors=46, clock=1725e6),
     )
@@ -218,14 +218,14 @@ def test_without_the_package_the_message_says_what_to_install_or_to_run(monkeypa
 )
 def test_a_damaged_report_is_refused(holding, parts, says):
     with pytest.raises(ProfileError, match=says):
-        ncu.read(holding(*parts), "r.ncu-rep")
+        read_file(holding(*parts), "r.ncu-rep")
 
 
 def test_the_package_refuses_a_file_that_only_begins_like_a_report():
     pytest.importorskip("ncu_report", reason="ncu-report is not installed: pip install ncu-report")
     for tail in (b"", b"\2\0\0\0", b"no report at all" * 100):
         with pytest.raises(ProfileError, match="no results"):
-            ncu.read(io.BytesIO(MAGIC + tail), "r.ncu-rep")
+            read_file(io.BytesIO(MAGIC + tail), "r.ncu-rep")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux reads a report in a process of its own")
@@ -233,4 +233,4 @@ def test_a_report_that_crashes_the_package_is_refused(monkeypatch):
     package = SimpleNamespace(load_report=lambda path: os._exit(134))
     monkeypatch.setitem(sys.modules, "ncu_report", package)
     with pytest.raises(ProfileError, match="the report is damaged: ncu-report aborted; or run: ncu --import"):
-        ncu.read(io.BytesIO(MAGIC + b"\2\0\0\0"), "r.ncu-rep")
+        read_file(io.BytesIO(MAGIC + b"\2\0\0\0"), "r.ncu-rep")
