@@ -116,8 +116,7 @@ if TYPE_CHECKING:
     from roofmodel.explore.report import ExplorePage
     from roofmodel.homework.api import check_homework, grade_homework, homework, homework_class
     from roofmodel.homework.report import HomeworkClass, HomeworkGrades, HomeworkSheet
-    from roofmodel.jitter.api import jitter
-    from roofmodel.jitter.report import JitterReport
+    from roofmodel.jitter.command import JitterReport, jitter
     from roofmodel.measure.api import calibrate, measure, validate
     from roofmodel.measure.report import CalibrationReport, MeasureReport, ValidationReport
     from roofmodel.op.api import op
@@ -149,8 +148,7 @@ _NAMES = {
     "explore.report": "ExplorePage",
     "homework.api": "check_homework grade_homework homework homework_class",
     "homework.report": "HomeworkClass HomeworkGrades HomeworkSheet",
-    "jitter.api": "jitter",
-    "jitter.report": "JitterReport",
+    "jitter.command": "JitterReport jitter",
     "measure.api": "calibrate measure validate",
     "measure.report": "CalibrationReport MeasureReport ValidationReport",
     "op.api": "op",

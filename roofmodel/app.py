@@ -31,7 +31,7 @@ PANELS = {
         "plot": "roofmodel.plot.cli",
         "compare": "roofmodel.compare.cli",
         "trace": "roofmodel.trace.cli",
-        "jitter": "roofmodel.jitter.cli",
+        "jitter": "roofmodel.jitter.command",
         "ncu-command": "roofmodel.plot.ncu_command_cli",
         "nsys-command": "roofmodel.plot.nsys_command_cli",
         "measure": "roofmodel.measure.cli",

@@ -16,8 +16,8 @@ from roofmodel.files.text_files import display_names, rename_files
 from roofmodel.jitter import kernel_tables
 from roofmodel.jitter.alignment import LAST_STEP, Begins, Difference, KernelAlignment
 from roofmodel.jitter.causes import SIGNIFICANT, Cause
-from roofmodel.jitter.clocks import RankClocks
 from roofmodel.jitter.deviations import Floats
+from roofmodel.jitter.lateness import RankClocks
 from roofmodel.jitter.rank_files import is_rank_file
 from roofmodel.jitter.ranks import ComparedRank, marked_steps
 from roofmodel.jitter.reduced_steps import ReducedSteps, StepCurves, StepSummary

@@ -14,12 +14,17 @@ import numpy as np
 
 from roofmodel.files import output_files
 from roofmodel.jitter.alignment import KernelAlignment
-from roofmodel.jitter.deviations import first_gaps, gaps_to_previous_kernel, kernel_gaps, last_collective_ends
+from roofmodel.jitter.deviations import (
+    StepKernels,
+    first_gaps,
+    gaps_to_previous_kernel,
+    kernel_gaps,
+    last_collective_ends,
+    stacked,
+)
 from roofmodel.jitter.deviations import times_to_end as times_to_end_of
 from roofmodel.jitter.kernels import Integers
-from roofmodel.jitter.rank_sums import batches, read_steps
-from roofmodel.jitter.reduced_steps import BATCH, MapPieces
-from roofmodel.jitter.step_kernels import StepKernels, stacked
+from roofmodel.jitter.reduced_steps import BATCH, MapPieces, batches, read_steps
 from roofmodel.options.values import FirstGap
 from roofmodel.profiles.timelines.timeline import UNKNOWN
 

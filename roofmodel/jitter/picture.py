@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from roofmodel.jitter.columns import signed
 from roofmodel.jitter.jitter import Jitter
 from roofmodel.jitter.reduced_steps import StepCurves
-from roofmodel.jitter.tables import TOOLS
+from roofmodel.jitter.tables import TOOLS, signed
 from roofmodel.numbers import units
 from roofmodel.report import canvas, marks
 from roofmodel.roofline.categories import category
@@ -36,6 +35,7 @@ MAX_STEP_LABELS = 16
 MARKS = 12  # of a curve
 KEY_COLUMNS = 3
 SPARSE = 3  # numbers per step from which steps are drawn at equal distances
+LEAST = 1e-9  # seconds; smaller deviations are 0
 LINE_LENGTH = 170  # characters of a finding
 EARLIEST, LATEST = marks.BLUE, marks.RED
 
@@ -75,6 +75,8 @@ def draw(jitter: Jitter, path: Path, form: str, with_findings: bool = True) -> N
             _time_to_end(axes, curves, jitter.threshold)
             _parts_of_two_ranks(figure, curves, (0.09, lower, 0.4, tall), split)
         _by_step(figure.add_axes((0.58, upper, 0.39, tall)), jitter)
+        for each in figure.axes:
+            _scale_zeros(each)
         _heat_map(figure, figure.add_axes((0.58, lower, 0.31, tall)), jitter)
         for place, line in enumerate(lines):
             figure.text(0.02, bottom - 0.019 * (place + 1) + 0.012, line, fontsize=8)
@@ -87,6 +89,13 @@ def _style(axes: Axes, title: str, across: str) -> None:
     axes.grid(True, axis="y", which="major", color="0.92", zorder=0)
     axes.locator_params(axis="x", integer=True)
     axes.tick_params(labelsize=8)
+
+
+def _scale_zeros(axes: Axes) -> None:
+    """Scale axes whose values are all 0 to a microsecond; matplotlib scales them to 50 ms."""
+    siblings = axes.get_shared_y_axes().get_siblings(axes)
+    if max(np.abs(each.dataLim.intervaly).max() for each in siblings) < LEAST:
+        axes.set_ylim(-1e-6, 1e-6)
 
 
 def _time_to_end(axes: Axes, curves: StepCurves, threshold: float) -> None:

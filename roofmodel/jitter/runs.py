@@ -23,9 +23,19 @@ from roofmodel.jitter.alignment import (
     stored_sequences,
 )
 from roofmodel.jitter.kernels import Integers
-from roofmodel.jitter.rank_sums import GapTask, SequenceTask, read_collectives, read_sequences, sum_gaps
 from roofmodel.jitter.ranks import ComparedRank, RankPart, compared_ranks, rank_parts
-from roofmodel.jitter.reduced_steps import BATCH, DamagedRanks, MapPieces, ReducedSteps, reduce_steps
+from roofmodel.jitter.reduced_steps import (
+    BATCH,
+    DamagedRanks,
+    GapTask,
+    MapPieces,
+    ReducedSteps,
+    SequenceTask,
+    read_collectives,
+    read_sequences,
+    reduce_steps,
+    sum_gaps,
+)
 from roofmodel.numbers import units
 from roofmodel.options.values import FirstGap
 from roofmodel.profiles.reading import current_progress, report_progress

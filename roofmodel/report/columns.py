@@ -26,9 +26,14 @@ def omitted_rows(rest: int, *formats: str, which: str = "") -> Iterator[Text]:
     `which` describes the omitted rows: `and 5 more with smaller deviations`.
     """
     if rest > 0:
-        options = " and ".join(str(Option("format", name)) for name in formats)
-        more = f"{rest} more {which}".rstrip()
-        yield Text(f"and {more}; {options} {'lists' if len(formats) == 1 else 'list'} all", style="dim")
+        yield Text(omitted(rest, *formats, which=which), style="dim")
+
+
+def omitted(rest: int, *formats: str, which: str = "") -> str:
+    """The line of `omitted_rows`, of one row or more."""
+    options = " and ".join(str(Option("format", name)) for name in formats)
+    more = f"{rest} more {which}".rstrip()
+    return f"and {more}; {options} {'lists' if len(formats) == 1 else 'list'} all"
 
 
 def shorten(name: str, width: int) -> str:

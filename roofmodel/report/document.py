@@ -18,17 +18,22 @@ SEPARATOR = " · "
 
 
 class Heading(NamedTuple):
-    """The title of a section (level 2) or of a part of it (level 3)."""
+    """The title of a section (level 2) or of a part of it (level 3).
+
+    A terminal shows an empty line in place of a title that is `only_page`, because its table needs none there.
+    """
 
     text: str
     level: int = 2
+    only_page: bool = False
 
 
 class Paragraph(NamedTuple):
-    """One or more sentences; `dim` for a remark on the block before it."""
+    """One or more sentences; `dim` for a remark on the block before it, `bold` for an answer."""
 
     text: str
     dim: bool = False
+    bold: bool = False
 
 
 class Items(NamedTuple):
@@ -86,13 +91,14 @@ class Rows(NamedTuple):
     """Rows of a declared table.
 
     A terminal shows the first `most` of them, and how many more there are; `which` describes those:
-    `and 5 more with smaller deviations`.
+    `and 5 more with smaller deviations`, and `formats` are those that have all rows.
     """
 
     table: Table
     rows: Sequence[Any]
     most: int | None = None
     which: str = ""
+    formats: Sequence[str] = ("csv", "json")
 
     def cells(self) -> dict[Column, list[Cell]]:
         """The texts of the columns of a page or of Markdown, without columns in which nothing is known."""

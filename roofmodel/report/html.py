@@ -73,7 +73,7 @@ def _block(block: Block) -> str:
     if isinstance(block, Heading):
         return f"<h{block.level}>{escape(block.text)}</h{block.level}>"
     if isinstance(block, Paragraph):
-        return f"<p{_classes(note=block.dim)}>{escape(block.text)}</p>"
+        return f"<p{_classes(note=block.dim, bold=block.bold)}>{escape(block.text)}</p>"
     if isinstance(block, Items):
         tag = "ol" if block.numbered else "ul"
         return f"<{tag}>{''.join(f'<li>{escape(line)}</li>' for line in block.lines)}</{tag}>"
@@ -153,7 +153,8 @@ def rows_html(block: Rows) -> str:
     )
     notes = block.table.legends(cells_by_column)
     if len(block.rows) > MAX_ROWS:
-        notes.append(f"the first {MAX_ROWS} of {len(block.rows)} rows; .csv and .json have all")
+        files, verb = " and ".join(f".{form}" for form in block.formats), "have" if len(block.formats) > 1 else "has"
+        notes.append(f"the first {MAX_ROWS} of {len(block.rows)} rows; {files} {verb} all")
     return _framed(head, body) + (f'<p class="note">{escape("; ".join(notes))}</p>' if notes else "")
 
 

@@ -35,7 +35,8 @@ def _lines(block: Block) -> Iterator[str]:
     if isinstance(block, Heading):
         yield f"{'#' * block.level} {escape_markdown(block.text)}"
     elif isinstance(block, Paragraph):
-        yield escape_markdown(block.text)
+        text = escape_markdown(block.text)
+        yield f"**{text}**" if block.bold else text
     elif isinstance(block, Items):
         signs = [f"{number}." if block.numbered else "-" for number in range(1, len(block.lines) + 1)]
         yield from (f"{sign} {escape_markdown(line)}" for sign, line in zip(signs, block.lines, strict=True))

@@ -62,9 +62,10 @@ class TerminalDocument:
 def rendered(block: Block, width: int) -> Iterator[RenderableType]:
     """A block for rich."""
     if isinstance(block, Heading):
-        yield Text(block.text, style="bold" if block.level < 3 else "bold cyan")
+        if not block.only_page:
+            yield Text(block.text, style="bold" if block.level < 3 else "bold cyan")
     elif isinstance(block, Paragraph):
-        yield Text(block.text, style="dim" if block.dim else "")
+        yield Text(block.text, style="dim" if block.dim else "bold" if block.bold else "")
     elif isinstance(block, Items):
         yield from (Text(f"{number}. {line}" if block.numbered else line) for number, line in enumerate(block.lines, 1))
     elif isinstance(block, Code):
@@ -77,7 +78,7 @@ def rendered(block: Block, width: int) -> Iterator[RenderableType]:
         yield _text_table(block)
     elif isinstance(block, Rows):
         yield block.table.terminal(block.rows[: block.most])
-        yield from omitted_rows(len(block.rows) - (block.most or len(block.rows)), "csv", "json", which=block.which)
+        yield from omitted_rows(len(block.rows) - (block.most or len(block.rows)), *block.formats, which=block.which)
     elif isinstance(block, OnlyTerminal):
         yield block.render(width)
 

@@ -18,8 +18,7 @@ from roofmodel.explain.bound_changes import changes
 from roofmodel.explain.crossover import crossover
 from roofmodel.homework import generator
 from roofmodel.jitter.alignment import StepLayout
-from roofmodel.jitter.deviations import deviations, kernel_gaps
-from roofmodel.jitter.step_kernels import StepKernels
+from roofmodel.jitter.deviations import StepKernels, deviations, kernel_gaps
 from roofmodel.models import hub
 from roofmodel.models.symbols import symbol
 from roofmodel.profiles.ncu import metric_catalog, metrics

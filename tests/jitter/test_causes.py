@@ -22,11 +22,9 @@ from roofmodel.jitter.causes import (
     late_ranks,
     student_tail,
 )
-from roofmodel.jitter.clocks import CollectiveTimes, align
-from roofmodel.jitter.deviations import Floats
-from roofmodel.jitter.lateness import Lateness, end_tolerance, part_sums
+from roofmodel.jitter.deviations import Floats, StepKernels
+from roofmodel.jitter.lateness import CollectiveTimes, Lateness, align, end_tolerance, part_sums
 from roofmodel.jitter.ranks import ComparedRank
-from roofmodel.jitter.step_kernels import StepKernels
 
 
 def of_kernels(compute: Floats) -> dict[str, Floats]:

@@ -17,22 +17,22 @@ from numpy.typing import NDArray
 from benchmarks.many_ranks import NCCL, PER_HOST, Run
 from roofmodel.errors import RoofError
 from roofmodel.jitter.alignment import align_kernels, rank_sequences
-from roofmodel.jitter.clocks import RankClocks
 from roofmodel.jitter.deviations import (
     Deviations,
+    StepKernels,
     deviations,
     first_gaps,
     kernel_gaps,
     last_collective_ends,
+    stacked,
     times_to_end,
 )
 from roofmodel.jitter.jitter import Jitter, _kernels_finding, jitter
 from roofmodel.jitter.kernels import NO_STEP, KernelTable
-from roofmodel.jitter.rank_sums import batches, read_steps
+from roofmodel.jitter.lateness import RankClocks
 from roofmodel.jitter.ranks import ComparedRank
-from roofmodel.jitter.reduced_steps import ReducedSteps
+from roofmodel.jitter.reduced_steps import ReducedSteps, batches, read_steps
 from roofmodel.jitter.sequences import match_sequences
-from roofmodel.jitter.step_kernels import StepKernels, stacked
 from tests.jitter.runs import Row, analyzed, of_step, planted, tables, write, written
 from tests.profiles.samples import measured
 from tests.trace.runs import event, launched

@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 import roofmodel
 from roofmodel.errors import RoofError
 from roofmodel.jitter import kernel_tables
-from roofmodel.jitter.cli import app
+from roofmodel.jitter.command import COMMAND
+from roofmodel.report.command import typer_app
 
 pandas = pytest.importorskip("pandas")
 FILE = "examples/four_ranks_by_hand.csv"
@@ -27,7 +28,7 @@ def kernels(tmp_path_factory: pytest.TempPathFactory):
 
 def test_the_command_says_which_file_it_wrote(tmp_path: Path) -> None:
     path = tmp_path / "kernels.csv"
-    found = CliRunner().invoke(app, [FILE, "--kernels", str(path)])
+    found = CliRunner().invoke(typer_app(COMMAND), [FILE, "--kernels", str(path)])
     assert f"wrote {path}" in found.stderr.replace("\n", "")
     assert path.exists()
 

@@ -15,11 +15,11 @@ import pytest
 import roofmodel
 from roofmodel.errors import RoofError
 from roofmodel.jitter import reduced_steps, runs
-from roofmodel.jitter.data import document
+from roofmodel.jitter.answer import to_dict
 from roofmodel.jitter.jitter import Jitter, jitter
 from roofmodel.jitter.kernels import KernelTable
 from roofmodel.jitter.rank_files import StoredKernels
-from roofmodel.jitter.rank_sums import RankBatch, TimeSums, sum_ranks
+from roofmodel.jitter.reduced_steps import RankBatch, TimeSums, sum_ranks
 from roofmodel.sweep import processes
 from tests.jitter.runs import Row, of_step, planted, tables, write, written
 from tests.profiles.samples import measured
@@ -43,7 +43,7 @@ def stored(files: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def result(found: Jitter) -> dict[str, Any]:
     """The result without file names."""
-    content = document(found)
+    content = to_dict(found)
     for rank in content["ranks"]:
         del rank["file"]
     del content["source"]

@@ -14,6 +14,7 @@ from rich.console import Console
 
 import roofmodel
 from roofmodel.devices.device import Device
+from roofmodel.errors import Option
 from roofmodel.explain import document as explanation
 from roofmodel.explain.explain import explain
 from roofmodel.models import hub
@@ -24,11 +25,15 @@ from roofmodel.report.document import (
     Equation,
     Equations,
     Form,
+    Heading,
     Paragraph,
+    Rows,
     TextTable,
 )
+from roofmodel.report.html import html
 from roofmodel.report.latex import escape_latex, latex, text_form
 from roofmodel.report.markdown import markdown
+from roofmodel.report.table import COUNT, Column, Table
 from roofmodel.report.terminal import TerminalDocument
 
 BLOCKS = [
@@ -50,6 +55,24 @@ def shown(width: int) -> str:
 def test_an_equation_that_is_too_long_has_a_line_for_each_form() -> None:
     assert "matmul FLOPs 2BSD = 2 · 1 = 2 FLOP" in re.sub(" +", " ", shown(60))
     assert [line.strip() for line in shown(30).splitlines() if line.strip().startswith("=")] == ["= 2 · 1", "= 2 FLOP"]
+
+
+def test_a_terminal_has_fewer_headings_and_rows_than_a_page() -> None:
+    table = Table("rows", [Column(None, "row", COUNT, lambda row: row)])
+    blocks = [
+        Paragraph("42 ms", bold=True),
+        Heading("Rows", only_page=True),
+        Rows(table, range(7, 10), 2, formats=["json"]),
+    ]
+    document = Document("title", blocks, dict)
+    console = Console(file=io.StringIO(), width=80)
+    console.print(TerminalDocument(document))
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert lines == ["title", "42 ms", "", "row", "  7", "  8", f"and 1 more; {Option('format', 'json')} lists all"]
+    assert markdown(document).split("\n\n")[1:3] == ["**42 ms**", "## Rows"]
+    page = html(document)
+    assert '<p class="bold">42 ms</p>\n<h2>Rows</h2>' in page
+    assert "<td>9</td>" in page
 
 
 def test_markdown_has_formulas_between_dollars_and_escapes_bars() -> None:
