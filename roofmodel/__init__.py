@@ -119,8 +119,7 @@ if TYPE_CHECKING:
     from roofmodel.jitter.command import JitterReport, jitter
     from roofmodel.measure.api import calibrate, measure, validate
     from roofmodel.measure.report import CalibrationReport, MeasureReport, ValidationReport
-    from roofmodel.op.api import op
-    from roofmodel.op.report import OpReport
+    from roofmodel.op.command import OpReport, op
     from roofmodel.plan.api import plan, plan_training
     from roofmodel.plan.report import PlanReport, TrainingPlanReport
     from roofmodel.plot.api import ncu_command, nsys_command, plot, read_profile
@@ -151,8 +150,7 @@ _NAMES = {
     "jitter.command": "JitterReport jitter",
     "measure.api": "calibrate measure validate",
     "measure.report": "CalibrationReport MeasureReport ValidationReport",
-    "op.api": "op",
-    "op.report": "OpReport",
+    "op.command": "OpReport op",
     "plan.api": "plan plan_training",
     "plan.report": "PlanReport TrainingPlanReport",
     "plot.api": "ncu_command nsys_command plot read_profile",

@@ -15,7 +15,7 @@ PANELS = {
     "Predict": {
         "estimate": "roofmodel.estimate.command",
         "sweep": "roofmodel.sweep.cli",
-        "op": "roofmodel.op.cli",
+        "op": "roofmodel.op.command",
         "count": "roofmodel.count.cli",
     },
     "Decide": {

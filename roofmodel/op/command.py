@@ -1,12 +1,53 @@
-"""The Python function of `roof op`."""
+"""`roof op` and `roofmodel.op`: one operation on a device."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
 from roofmodel.devices.device import Device, Hardware
-from roofmodel.op.report import OpReport
+from roofmodel.errors import Text
+from roofmodel.numbers import units
 from roofmodel.options.signature import checked
 from roofmodel.options.values import EngineName, EngineOption, seconds_of
 from roofmodel.options.workload import valid
+from roofmodel.report.base import Result
+from roofmodel.report.command import CommandLine
+from roofmodel.report.document import Document
+
+if TYPE_CHECKING:
+    from roofmodel.op.op import OneOperation
+
+
+class OpReport(Result):
+    """Result of `op`: one operation on a device."""
+
+    def __init__(self, operation: OneOperation) -> None:
+        self.operation = operation
+
+    def answer(self) -> Document:
+        """A summary, and the terms of the formula."""
+        from roofmodel.op.answer import document
+
+        return document(self.operation)
+
+    @property
+    def bound_seconds(self) -> float:
+        """The least time at the device's ceilings."""
+        return float(self.operation.placed.bound_seconds)
+
+    @property
+    def expected_seconds(self) -> float | None:
+        """The expected time; None where no parameters are fitted."""
+        expected = self.operation.run.expected
+        return expected and float(expected.value)
+
+    def _messages(self) -> Iterable[Text]:
+        return self.operation.notes
+
+    def __repr__(self) -> str:
+        operation = self.operation
+        return f"<OpReport of {operation.kind} on {operation.device.id}: bound {units.seconds(self.bound_seconds)}>"
 
 
 @checked
@@ -131,3 +172,14 @@ def op(
         measured=seconds,
     )  # fmt: skip
     return OpReport(operation)
+
+
+COMMAND = CommandLine(
+    op,
+    examples=(
+        "roof op gemm --hw h100 --m 8192 --n 8192 --k 8192 --dtype fp8",
+        "roof op attention --hw a100 --batch 16 --heads 32 --kv-heads 8 --head-dim 128 --kv-len 4096 --measured 140us",
+        "roof op all-reduce --hw h100 --num-gpus 8 --elements 33554432",
+        "roof op conv --hw v100 --batch 64 --channels 64 --filters 64 --filter 3 --image 56",
+    ),
+)
