@@ -96,8 +96,7 @@ if TYPE_CHECKING:
     from roofmodel.catalog.report import HardwareCheck, Listing
     from roofmodel.compare.api import compare
     from roofmodel.compare.report import CompareReport
-    from roofmodel.count.api import count
-    from roofmodel.count.report import CountReport
+    from roofmodel.count.command import CountReport, count
     from roofmodel.devices.device import Device
     from roofmodel.errors import (
         AnswerError,
@@ -136,8 +135,7 @@ _NAMES = {
     "catalog.report": "HardwareCheck Listing",
     "compare.api": "compare",
     "compare.report": "CompareReport",
-    "count.api": "count",
-    "count.report": "CountReport",
+    "count.command": "CountReport count",
     "devices.device": "Device",
     "errors": "AnswerError DeviceError EngineError ModelError OutputError ProfileError RoofError WorkloadError",
     "estimate.command": "Report estimate",

@@ -16,7 +16,7 @@ PANELS = {
         "estimate": "roofmodel.estimate.command",
         "sweep": "roofmodel.sweep.cli",
         "op": "roofmodel.op.command",
-        "count": "roofmodel.count.cli",
+        "count": "roofmodel.count.command",
     },
     "Decide": {
         "plan": "roofmodel.plan.cli",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
@@ -14,7 +13,7 @@ from roofmodel.errors import WorkloadError
 
 torch = pytest.importorskip("torch", reason="roof count needs torch: pip install 'roofmodel[dev]'")
 
-from roofmodel.count import table as views  # noqa: E402
+from roofmodel.count.command import CountReport  # noqa: E402
 from roofmodel.count.count import Count, count  # noqa: E402
 from roofmodel.devices.device import Device  # noqa: E402
 from tests.printing import printed  # noqa: E402
@@ -105,10 +104,10 @@ def test_an_operator_without_a_formula_is_uncounted_and_not_zero(code: Path) -> 
     counted = count(f"{code}:Mine", ["int:2x3"], "fp32")
     assert [op.operator for op in counted.operators] == ["embedding", "addmm", "i0"]
     assert counted.uncounted == {"i0": 1}
-    op = json.loads(views.as_json(counted))["ops"][-1]
+    op = CountReport(counted).to_dict()["ops"][-1]
     assert op["vector_flops"] is None
     assert op["bytes_written"] == 4 * 2 * 3 * 32
-    assert views.as_csv(counted).splitlines()[-1].split(",")[3:5] == ["", ""]
+    assert CountReport(counted).text("csv").splitlines()[-1].split(",")[3:5] == ["", ""]
 
 
 def test_the_summary_of_the_lectures_network_for_mnist_is_reproduced() -> None:
@@ -140,7 +139,9 @@ def test_the_summary_of_vgg16_is_that_of_torchsummary(tmp_path: Path) -> None:
     (tmp_path / "vgg16.py").write_text(VGG16)
     counted = count(f"{tmp_path / 'vgg16.py'}:make", ["1x3x224x224"], "fp32")
     flatten = next(module for module in counted.modules if module.kind == "Flatten")  # a view in torchvision's class
-    text = printed(views.summary(counted._replace(modules=tuple(m for m in counted.modules if m != flatten))), 100)
+    text = printed(
+        CountReport(counted._replace(modules=tuple(m for m in counted.modules if m != flatten))).summary(), 100
+    )
     text = re.sub(" +", " ", text)
     # the README of sksq96/pytorch-summary
     for line in (
@@ -153,10 +154,10 @@ def test_the_summary_of_vgg16_is_that_of_torchsummary(tmp_path: Path) -> None:
 
 def test_sorted_operators_have_the_largest_intensity_first() -> None:
     counted = count(f"{EXAMPLE}:Net", ["1x1x28x28"])
-    lines = printed(views.table(counted, "intensity"), 120).splitlines()
+    lines = printed(CountReport(counted).table(sort="intensity"), 120).splitlines()
     # conv2 has 640 000 FLOPs for 15.5 kB, conv1 288 000 for 13.6 kB, the first linear layer 32 000 for 32.8 kB
     names = ["convolution conv2", "convolution conv1", "_log_softmax", "addmm fc1"]
-    assert [line[:20].strip() for line in lines[3:7]] == names
+    assert [line[:20].strip() for line in lines[4:8]] == names
 
 
 def test_counts_of_resnet_50_from_torch_equal_those_from_its_config(tmp_path: Path) -> None:
@@ -236,5 +237,5 @@ def test_a_complex_matmul_is_four_real_ones(code: Path) -> None:
 
 def test_operators_that_fvcore_does_not_count_have_no_count_of_zero() -> None:
     counted = count(f"{EXAMPLE}:Net", ["1x1x28x28"])._replace(fvcore=0)
-    shown = printed(views.table(counted), 200)
+    shown = printed(CountReport(counted).table(), 200)
     assert "in GEMMs and convolutions; fvcore does not count these operators" in shown

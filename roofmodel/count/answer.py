@@ -1,23 +1,47 @@
-"""A module's operators (roof count) as a table, JSON and CSV."""
+"""The answer of `roof count`: a module's operators and training memory, or the summary of its layers."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
-
-from rich.console import Group, RenderableType
-from rich.text import Text
 
 from roofmodel.count.count import Count, DispatchedOperator
 from roofmodel.counting.operator import Cost
 from roofmodel.counting.tensors import FORMATS
 from roofmodel.numbers import units
-from roofmodel.report import encoding
+from roofmodel.report.document import Block, Document, Heading, Paragraph, Rows
 from roofmodel.report.table import BYTES, COUNT, NAME, NUMBER, SECONDS, Cell, Column, Table, joined
 
 
-def document(count: Count) -> dict[str, Any]:
+def document(count: Count, sort: str | None = None) -> Document:
+    """Operators in the order of their dispatch, below the module that calls them; or by a value of `SORTABLE`."""
+    title = f"{count.name} on {' '.join(count.inputs)}, {count.dtype} · {units.grouped(count.parameters)} parameters"
+    blocks: list[Block] = [Heading("operators"), Rows(LINES, [*_lines(count, sort)])]
+    return _document(count, title, [*blocks, *(Paragraph(line, dim=True) for line in _notes(count))])
+
+
+def summary(count: Count) -> Document:
+    """Layers, parameters and sizes, as torchsummary prints them; its sizes are those of `--dtype fp32`."""
+    sizes = summary_bytes(count)
+    named = dict(zip(("input", "forward/backward pass", "parameters"), sizes.values(), strict=True))
+    lines = [
+        f"parameters: {units.grouped(count.parameters)}, trainable {units.grouped(count.trainable)}, "
+        f"not trainable {units.grouped(count.parameters - count.trainable)}",
+        *(f"{name}: {size / 2**20:.2f} MiB" for name, size in {**named, "total": sum(sizes.values())}.items()),
+    ]
+    title = f"{count.name} on {' '.join(count.inputs)}, {count.dtype}"
+    return _document(
+        count, title, [Heading("modules"), Rows(SUMMARY, [*enumerate(count.modules, 1)]), *map(Paragraph, lines)]
+    )
+
+
+def _document(count: Count, title: str, blocks: Sequence[Block]) -> Document:
+    return Document(title, blocks, partial(_data, count), lambda: Rows(OPERATORS, count.operators))
+
+
+def _data(count: Count) -> dict[str, Any]:
     """The document `roofmodel.count/1`: base units; FLOPs are null where an operator has no formula."""
     return {
         "schema": "roofmodel.count/1",
@@ -155,19 +179,6 @@ SUMMARY = Table(
 """Rows of a number and a module."""
 
 
-def summary(count: Count) -> RenderableType:
-    """Layers, parameters and sizes, as torchsummary prints them; its sizes are those of `--dtype fp32`."""
-    sizes = summary_bytes(count)
-    named = dict(zip(("input", "forward/backward pass", "parameters"), sizes.values(), strict=True))
-    lines = [
-        f"parameters: {units.grouped(count.parameters)}, trainable {units.grouped(count.trainable)}, "
-        f"not trainable {units.grouped(count.parameters - count.trainable)}",
-        *(f"{name}: {size / 2**20:.2f} MiB" for name, size in {**named, "total": sum(sizes.values())}.items()),
-    ]
-    top = Text.assemble((count.name, "bold"), f" on {' '.join(count.inputs)}, {count.dtype}")
-    return Group(top, Text(), SUMMARY.terminal(enumerate(count.modules, 1)), *map(Text, lines))
-
-
 SORTABLE: dict[str, Callable[[DispatchedOperator], float]] = {
     "intensity": lambda op: _intensity(op) or 0.0,
     "flops": lambda op: op.cost.flops,
@@ -202,25 +213,6 @@ def _lines(count: Count, sort: str | None) -> Iterator[ModuleLine]:
         yield ModuleLine(f"  {op.operator}", op)
     bound = sum(op.placement.bound_seconds for op in count.operators if op.placement) if count.device else None
     yield ModuleLine("total", None, count.cost, bound)
-
-
-def as_json(count: Count) -> str:
-    """One JSON document."""
-    return encoding.as_json(document(count))
-
-
-def as_csv(count: Count) -> str:
-    """One line per operator in base units; unknown values are empty."""
-    return OPERATORS.csv(count.operators)
-
-
-def table(count: Count, sort: str | None = None) -> RenderableType:
-    """Operators in the order of their dispatch, below the module that calls them; or by a value of `SORTABLE`."""
-    top = Text.assemble(
-        (count.name, "bold"),
-        f" on {' '.join(count.inputs)}, {count.dtype} · {units.grouped(count.parameters)} parameters",
-    )
-    return Group(top, Text(), LINES.terminal(_lines(count, sort)), *(Text(line, style="dim") for line in _notes(count)))
 
 
 def _notes(count: Count) -> list[str]:
