@@ -85,15 +85,8 @@ __all__ = [
 if TYPE_CHECKING:
     from typing import Any
 
-    from roofmodel.catalog.api import (
-        check_hardware,
-        list_families,
-        list_hardware,
-        list_models,
-        show_hardware,
-        show_model,
-    )
-    from roofmodel.catalog.report import HardwareCheck, Listing
+    from roofmodel.catalog.hw_command import HardwareCheck, check_hardware, list_hardware, show_hardware
+    from roofmodel.catalog.models_command import Listing, list_families, list_models, show_model
     from roofmodel.compare.api import compare
     from roofmodel.compare.report import CompareReport
     from roofmodel.count.command import CountReport, count
@@ -131,8 +124,8 @@ if TYPE_CHECKING:
 
 
 _NAMES = {
-    "catalog.api": "check_hardware list_families list_hardware list_models show_hardware show_model",
-    "catalog.report": "HardwareCheck Listing",
+    "catalog.hw_command": "HardwareCheck check_hardware list_hardware show_hardware",
+    "catalog.models_command": "Listing list_families list_models show_model",
     "compare.api": "compare",
     "compare.report": "CompareReport",
     "count.command": "CountReport count",

@@ -42,8 +42,8 @@ PANELS = {
         "homework": "roofmodel.homework.cli",
     },
     "Look up": {
-        "models": "roofmodel.catalog.models_cli",
-        "hw": "roofmodel.catalog.hw_cli",
+        "models": "roofmodel.catalog.models_command",
+        "hw": "roofmodel.catalog.hw_command",
     },
 }
 """The commands in the order and the panels of the help, with the module of each, whose `app` is the command."""

@@ -158,8 +158,8 @@ def test_the_examples_in_docstrings_are_right(monkeypatch: pytest.MonkeyPatch) -
         for module in ("roofmodel", "roofmodel.errors", *sorted(functions))
     }
     assert not [module for module, found in tried.items() if found.failed]
-    skipped = {f"roofmodel.{folder}.api" for folder in ("count", "explore", "measure")}  # they take long, or need a GPU
-    assert {module for module, found in tried.items() if not found.attempted} == skipped
+    without = {module.split(".")[1] for module, found in tried.items() if not found.attempted}
+    assert without == {"count", "explore", "measure"}  # they take long, or need a GPU
 
 
 INVALID = (None, 3, 2.5, "", "x", [], [1], {}, True, b"x", object())
@@ -321,7 +321,7 @@ def test_a_report_names_its_formats() -> None:
         roofmodel.conventions(): "json, markdown, latex",
         roofmodel.plot(EXPORT): "json, csv",
         roofmodel.ncu_command(["a"]): "line, json",
-        roofmodel.list_models(): "json",
+        roofmodel.list_models(): "json, csv, markdown",
         roofmodel.trace(EXAMPLES / "training_by_hand.json"): "json, csv",
     }
     for report, formats in known.items():
