@@ -114,8 +114,10 @@ if TYPE_CHECKING:
     from roofmodel.op.command import OpReport, op
     from roofmodel.plan.api import plan, plan_training
     from roofmodel.plan.report import PlanReport, TrainingPlanReport
-    from roofmodel.plot.api import ncu_command, nsys_command, plot, read_profile
-    from roofmodel.plot.report import CollectionCommand, PlotReport, ProfileReport
+    from roofmodel.plot.command import PlotReport, plot
+    from roofmodel.plot.kernels_command import ProfileReport, read_profile
+    from roofmodel.plot.ncu_command import CollectionCommand, ncu_command
+    from roofmodel.plot.nsys_command import nsys_command
     from roofmodel.report.derivation import Derivation
     from roofmodel.sweep.api import sweep
     from roofmodel.sweep.report import SweepReport
@@ -144,8 +146,10 @@ _NAMES = {
     "op.command": "OpReport op",
     "plan.api": "plan plan_training",
     "plan.report": "PlanReport TrainingPlanReport",
-    "plot.api": "ncu_command nsys_command plot read_profile",
-    "plot.report": "CollectionCommand PlotReport ProfileReport",
+    "plot.command": "PlotReport plot",
+    "plot.kernels_command": "ProfileReport read_profile",
+    "plot.ncu_command": "CollectionCommand ncu_command",
+    "plot.nsys_command": "nsys_command",
     "report.derivation": "Derivation",
     "sweep.api": "sweep",
     "sweep.report": "SweepReport",

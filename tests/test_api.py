@@ -319,8 +319,8 @@ def test_a_report_names_its_formats() -> None:
     known = {
         roofmodel.estimate("gpt2", "a100"): "json, csv, markdown",
         roofmodel.conventions(): "json, markdown, latex",
-        roofmodel.plot(EXPORT): "json, csv",
-        roofmodel.ncu_command(["a"]): "line, json",
+        roofmodel.plot(EXPORT): "json, csv, markdown",
+        roofmodel.ncu_command(["a"]): "line, json, csv, markdown",
         roofmodel.list_models(): "json, csv, markdown",
         roofmodel.trace(EXAMPLES / "training_by_hand.json"): "json, csv",
     }
@@ -333,7 +333,7 @@ def test_kernels_and_counted_operators_are_saved_as_json_and_csv(tmp_path: Path)
     report = roofmodel.read_profile(EXPORT)
     assert json.loads(report.save(tmp_path / "kernels.json").read_text()) == report.to_dict()
     assert report.save(tmp_path / "kernels.csv").read_text() == report.text("csv") + "\n"
-    with pytest.raises(roofmodel.OutputError, match=r"unknown suffix '\.png'; known: \.json, \.csv, \.parquet$"):
+    with pytest.raises(roofmodel.OutputError, match=r"unknown suffix '\.png'; known: \.html, .* \.md, \.parquet$"):
         report.save(tmp_path / "kernels.png")
 
 

@@ -104,10 +104,12 @@ def test_all_outputs_are_written(
 def test_an_unknown_suffix_is_refused_before_files_are_read(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
-    for suffix in ("docx", "md"):
+    for suffix in ("docx", "tex"):
         status, _, err = roof(f"plot no.csv --hw a100 -o x.png -o x.{suffix}", monkeypatch, capsys)
         assert status == 2
-        assert err == (f"error: x.{suffix}: unknown suffix '.{suffix}'; known: .png, .svg, .pdf, .html, .json, .csv\n")
+        assert err == (
+            f"error: x.{suffix}: unknown suffix '.{suffix}'; known: .png, .svg, .pdf, .html, .json, .csv, .md\n"
+        )
     assert not (folder / "x.png").exists()
 
 
@@ -229,13 +231,13 @@ def test_kernels_of_several_devices_have_their_device(
         ("kernels missing.csv", "missing.csv"),
         ("kernels text.txt", "text.txt"),
         ("kernels ncu.csv --hw a1000", "did you mean 'a100'"),
-        ("kernels ncu.csv --format markdown", "known: table, json, csv"),
+        ("kernels ncu.csv --format yaml", "known: table, json, csv, markdown"),
         ("kernels", "files"),
         ("plot", "--model MODEL --hw HW"),
         ("plot --model gpt2", "--hw HW"),
         ("plot ncu.csv --by colour", "known: name, base, nvtx, category, lecture"),
         ("plot ncu.csv -o x.txt", "unknown suffix '.txt'"),
-        ("plot ncu.csv -o x.md", "unknown suffix '.md'; known: .png"),
+        ("plot ncu.csv -o x.tex", "unknown suffix '.tex'; known: .png"),
         ("plot ncu.csv -o no/x.png", "folder 'no' does not exist"),
         ("plot ncu.csv --hw a100 --model nope", "unknown model 'nope'"),
     ],

@@ -136,15 +136,15 @@ CHANGES = Table(
 )  # fmt: skip
 
 
-def changes_table(changes: Sequence[KernelChange]) -> Table:
-    """The columns of CHANGES in the terminal, with short names that differ among these rows."""
-    names = list(dict.fromkeys(name for row in changes for name in (row.name, row.before_name) if name))
+def changes_table(shortened: Sequence[KernelChange]) -> Table:
+    """The columns of CHANGES for people; names of the rows `shortened` are short and differ among these rows."""
+    names = list(dict.fromkeys(name for row in shortened for name in (row.name, row.before_name) if name))
     short = dict(zip(names, short_names(names, MAX_NAME), strict=True))
 
     def kernel_and_causes(row: KernelChange) -> str:
-        renamed = f" (was {short[row.before_name]})" if row.before_name else ""
+        renamed = f" (was {short.get(row.before_name, row.before_name)})" if row.before_name else ""
         causes = "; ".join(row.causes) or "no recorded counter explains it" * (row.verdict in ("faster", "slower"))
-        return f"{short[row.name]}{renamed}{': ' * bool(causes)}{causes}"
+        return f"{short.get(row.name, row.name)}{renamed}{': ' * bool(causes)}{causes}"
 
     kernel = Column(None, "kernel: what changed with its time", text=kernel_and_causes, wrap=True)
     return CHANGES._replace(columns=(*CHANGES.columns, kernel))

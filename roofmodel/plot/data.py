@@ -1,22 +1,16 @@
-"""Kernels and roofline points as records, JSON documents, CSV and files."""
+"""Kernels and roofline points as JSON documents."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Pipe
-from roofmodel.errors import Option, OutputError
-from roofmodel.files import output_files
 from roofmodel.plot.columns import CHANGES, kernel_rows, kernel_table, point_file_table, point_rows
 from roofmodel.plot.comparison import KernelChange, total_seconds
-from roofmodel.plot.instructions import draw_instructions, instructions_document
-from roofmodel.plot.panels import heading, panels_of, sources
+from roofmodel.plot.instructions import instructions_document
 from roofmodel.plot.place import MeasuredKernels, Roofline, RooflinePlot
-from roofmodel.report import encoding
-from roofmodel.roofline.panel import provenance
 
 # A document of one device has its name at the top. A document of several devices has null there, and a key "hardware"
 # in each entry that belongs to one of them.
@@ -94,43 +88,6 @@ def _device(roofline: Roofline) -> dict[str, Any]:
     }
 
 
-SUFFIXES = (*output_files.PICTURES, "html", "json", "csv")  # that `save_points` accepts
-
-
-def save_points(plot: RooflinePlot, path: str) -> Path:
-    """Write the points as a picture, a page or data, according to the suffix."""
-    from roofmodel.plot import picture
-
-    subtitle = provenance(panels_of(plot), sources(plot))
-
-    def draw(file: Path, form: str) -> None:
-        if plot.instructions:
-            draw_instructions(plot, heading(plot), subtitle, file, form)
-        else:
-            answers = not plot.hide_answers
-            picture.draw(panels_of(plot), heading(plot), subtitle, file, form, regions=plot.regions, answers=answers)
-
-    return output_files.write(
-        path,
-        draw=draw,
-        texts={
-            "html": lambda: points_page(plot),
-            "json": lambda: encoding.as_json(points_document(plot)),
-            "csv": lambda: points_csv(plot),
-        },
-    )
-
-
-def points_page(plot: RooflinePlot) -> str:
-    """The page of measured kernels and, with a model, of its predicted operators. Raises OutputError without plotly."""
-    from roofmodel.roofline.page import html
-
-    refuse_instructions(plot)
-    if plot.hide_answers:
-        raise OutputError(Option("hide_answers"), ": an .html page shows all values; write .png, .svg or .pdf")
-    return html(heading(plot), sources(plot), panels_of(plot), [*map(str, plot.warnings)])
-
-
 def ceilings(device: Device, used: Sequence[Pipe]) -> list[dict[str, Any]]:
     """The ceilings of a device as records: pipes in FLOP/s and whether they are in use, memory levels in B/s."""
     pipes = [
@@ -143,18 +100,3 @@ def ceilings(device: Device, used: Sequence[Pipe]) -> list[dict[str, Any]]:
         if level.bandwidth is not None
     ]
     return [*pipes, *levels]
-
-
-def points_csv(plot: RooflinePlot) -> str:
-    """One line per point, in base units."""
-    refuse_instructions(plot)
-    return point_file_table(plot.rooflines).csv(point_rows(plot.rooflines))
-
-
-def refuse_instructions(plot: RooflinePlot) -> None:
-    """Raises OutputError for an instruction roofline, which is not in CSV files, data frames, checks and pages."""
-    if plot.instructions:
-        raise OutputError(
-            Option("instructions"), ": CSV, .html and ", Option("fail_if"), " have only the points of the roofline of "
-            "FLOPs; write .png, .svg, .pdf or .json",
-        )  # fmt: skip

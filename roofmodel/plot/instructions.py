@@ -1,65 +1,87 @@
-"""The instruction roofline of a plot: its table, its document, and its picture."""
+"""The instruction roofline of a plot: its columns, its JSON, and its picture."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
-
-from rich.console import Group, RenderableType
-from rich.text import Text
+from typing import Any, NamedTuple
 
 from roofmodel.numbers import units
 from roofmodel.plot.place import Roofline, RooflinePlot
 from roofmodel.report import canvas, labels, marks
-from roofmodel.report.columns import omitted_rows
-from roofmodel.report.table import COUNT, PERCENT, SECONDS, Column, Table
+from roofmodel.report.table import NUMBER, PERCENT, RATE, SECONDS, Column, Table
 from roofmodel.roofline.instructions import WALLS, InstructionPoint, peak, transactions_per_second
 from roofmodel.roofline.kernel_names import KERNEL_NAME, short_names
 from roofmodel.roofline.panel import MIN_SHARE
 
 Window = tuple[float, float, float, float]  # left, right, bottom and top of the axes
-MAX_ROWS = 40
 LISTED = 12  # kernels with a letter
 FARTHEST, LOWEST = 1e4, 1e6  # limits of the axes: warp instructions per transaction, and part of the peak
 SHAPES = {"dram": "o", "l2": "s", "l1": "^", "global": "D"}
 COLORS = {"dram": marks.BLUE, "l2": marks.ORANGE, "l1": marks.GREEN, "global": marks.PURPLE}
 
+
+class InstructionRow(NamedTuple):
+    """A point of the instruction roofline with its device."""
+
+    point: InstructionPoint
+    hardware: str
+
+
 INSTRUCTIONS = Table(
     "points",
     (
-        Column("name", "kernel", KERNEL_NAME, meaning="a group of kernels"),
+        Column("hardware", meaning="the device, if there are several"),
+        Column("name", "kernel", KERNEL_NAME, "point.name", meaning="a group of kernels"),
         Column(
-            "level", "level",
+            "level", "level", value="point.level",
             legend="global: only the instructions that access global memory, at L1",
             meaning="`dram`, `l2`, `l1`, or `global`: only the instructions that access global memory, at L1",
         ),
-        Column("transactions", meaning="transactions of 32 bytes at this level"),
+        Column("transactions", value="point.transactions", meaning="transactions of 32 bytes at this level"),
         Column(
-            "intensity", "inst/txn", COUNT, text=lambda row: units.significant(row.intensity),
+            "intensity", "inst/txn", NUMBER, "point.intensity",
             legend="inst/txn: warp instructions per transaction of 32 bytes",
             meaning="warp instructions / transactions",
         ),
-        Column("instructions_per_second", "inst/s", COUNT, text=lambda row: units.si(row.instructions_per_second),
-               meaning="warp instructions / time"),
-        Column("attainable", meaning="what the ceilings allow at this intensity"),
-        Column("fraction", "achieved", PERCENT, unknown="–", meaning="achieved / attainable"),
-        Column("bound", "bound by", meaning="`issue` or `memory`; null without the bandwidth of the level"),
-        Column("limiting", meaning="whether this memory level is busy the longest of DRAM, L2 and L1"),
         Column(
-            None, "busiest", text=lambda row: "yes" * row.limiting,
+            "instructions_per_second", "inst/s", RATE, "point.instructions_per_second",
+            meaning="warp instructions / time",
+        ),
+        Column("attainable", value="point.attainable", meaning="what the ceilings allow at this intensity"),
+        Column("fraction", "achieved", PERCENT, "point.fraction", unknown="–", meaning="achieved / attainable"),
+        Column(
+            "bound", "bound by", value="point.bound",
+            meaning="`issue` or `memory`; null without the bandwidth of the level",
+        ),
+        Column(
+            "limiting", value="point.limiting",
+            meaning="whether this memory level is busy the longest of DRAM, L2 and L1",
+        ),
+        Column(
+            None, "busiest", text=lambda row: "yes" * row.point.limiting,
             legend="busiest: the level of DRAM, L2 and L1 that is busy the longest",
         ),
-        Column("seconds", "time", SECONDS, meaning="the time of the group"),
+        Column("seconds", "time", SECONDS, "point.seconds", meaning="the time of the group"),
     ),
 )  # fmt: skip
+
+
+def instruction_table(rooflines: Sequence[Roofline]) -> Table:
+    """The columns of the points of so many devices; that of the device only if there are several."""
+    return INSTRUCTIONS if len(rooflines) > 1 else INSTRUCTIONS.without("hardware")
+
+
+def instruction_rows(rooflines: Sequence[Roofline]) -> list[InstructionRow]:
+    """A row for each point, device by device."""
+    return [InstructionRow(point, roofline.device.id) for roofline in rooflines for point in roofline.instructions]
 
 
 def instructions_document(plot: RooflinePlot) -> dict[str, Any]:
     """The key `instructions` of `roofmodel.points/1`: ceilings and points of the instruction roofline."""
     several = len(plot.rooflines) > 1
-    ceilings, points = [], list[dict[str, Any]]()
+    ceilings = []
     for roofline in plot.rooflines:
         device = {"hardware": roofline.device.id} if several else {}
         issue = peak(roofline.device, roofline.ceilings.clock)
@@ -68,24 +90,8 @@ def instructions_document(plot: RooflinePlot) -> dict[str, Any]:
         if roofline.instructions:
             levels = transactions_per_second(roofline.device).items()
             ceilings += [device | {"name": n, "kind": "level", "transactions_per_second": rate} for n, rate in levels]
-        points += [device | INSTRUCTIONS.record(point) for point in roofline.instructions]
-    return {"ceilings": ceilings, "points": points}
-
-
-def instructions_table(plot: RooflinePlot) -> Group:
-    """The points of the instruction roofline, device by device."""
-    return Group(*(block for roofline in plot.rooflines for block in _table(roofline)))
-
-
-def _table(roofline: Roofline) -> Iterator[RenderableType]:
-    issue = peak(roofline.device, roofline.ceilings.clock)
-    ceilings = [f"issue {units.si(issue)}inst/s"] if issue else []
-    ceilings += [
-        f"{name.upper()} {units.si(rate)}txn/s" for name, rate in transactions_per_second(roofline.device).items()
-    ]
-    yield Text(f"{roofline.device.name}: warp instructions ({', '.join(ceilings)})", style="bold")
-    yield INSTRUCTIONS.terminal(roofline.instructions[:MAX_ROWS])
-    yield from omitted_rows(len(roofline.instructions) - MAX_ROWS, "json")
+    table = instruction_table(plot.rooflines)
+    return {"ceilings": ceilings, "points": table.records(instruction_rows(plot.rooflines))}
 
 
 def draw_instructions(plot: RooflinePlot, heading: str, subtitle: str, path: Path, form: str) -> None:

@@ -1,4 +1,4 @@
-"""The Nsight Compute (or nvprof) command that collects the metrics of a roofline, with the reason for each part.
+"""`roof ncu-command`: the Nsight Compute (or nvprof) command that collects the metrics of a roofline, with reasons.
 
 The metrics depend on the device's generation (`profiles.ncu.metric_catalog`). Times depend on clock and caches, so the
 command always sets both explicitly.
@@ -8,13 +8,22 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Sequence
-from typing import Literal, NamedTuple
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from roofmodel.devices.device import Device, Hardware, device_name
 from roofmodel.errors import Command, DeviceError, Message, Option, Text, WorkloadError, ignored, shorten
+from roofmodel.options import values
+from roofmodel.options.signature import checked
+from roofmodel.options.values import OutputFormat, TextFormat
 from roofmodel.profiles.kernel import AMD_COUNTERS
 from roofmodel.profiles.ncu import metric_catalog
+from roofmodel.report.base import Result
+from roofmodel.report.command import CommandCall, CommandLine
+from roofmodel.report.document import Block, Code, Document, Rows
+from roofmodel.report.printing import print_rich, print_text, remark, save
+from roofmodel.report.table import Column, Table
 
 EXAMPLE = Command(
     "roof ncu-command --hw a100 -- python train.py", 'roofmodel.ncu_command(["python", "train.py"], "a100")'
@@ -55,6 +64,106 @@ class Collection(NamedTuple):
     def command(self) -> tuple[str, ...]:
         """The words of the complete command."""
         return (self.tool, *(word for part in self.parts for word in part.words), *self.program)
+
+    @property
+    def line(self) -> str:
+        """The command as one line, quoted for a shell."""
+        return shlex.join(self.command)
+
+    @property
+    def reasons(self) -> list[tuple[str, str]]:
+        """Each part of the command with its reason; after --metrics also each group of metrics."""
+        reasons = []
+        for words, why in self.parts:
+            metrics = words[0] == "--metrics"
+            reasons.append((words[0] if metrics else " ".join(words), why))
+            if metrics and self.compute_capability:
+                groups = metric_catalog.collection(self.compute_capability)
+                reasons += [(f"  {group.quantity} ({len(group.metrics)})", group.why) for group in groups]
+        return reasons
+
+
+PARTS = Table(
+    "why",
+    (
+        Column("part", "part", meaning="an option with its value"),
+        Column("why", "why", wrap=True, meaning="the reason for it"),
+    ),
+)
+
+
+def document(collection: Collection) -> Document:
+    """The command, and why each part is there."""
+    why = [{"part": " ".join(part.words), "why": part.why} for part in collection.parts]
+
+    def data() -> dict[str, Any]:
+        """The document `roofmodel.ncu-command/1` or `roofmodel.nsys-command/1`."""
+        device = {
+            "hardware": collection.hardware,
+            "hardware_from": collection.hardware_from,
+            "compute_capability": collection.compute_capability,
+        }
+        return {
+            "schema": f"roofmodel.{'nsys' if collection.tool == 'nsys' else 'ncu'}-command/1",
+            "command": list(collection.command),
+            "why": why,
+            **(device if collection.hardware else {}),
+            "notes": list(map(str, collection.notes)),
+        }
+
+    device = f" for {collection.hardware}" if collection.hardware else ""
+    shown = [{"part": part, "why": reason} for part, reason in collection.reasons]
+    blocks: list[Block] = [Code(collection.line), Rows(PARTS, shown)]
+    return Document(f"{collection.tool} command{device}", blocks, data, lambda: Rows(PARTS, why))
+
+
+class CollectionCommand(Result):
+    """Result of `ncu_command` and `nsys_command`: a command line of a profiler, with a reason for each part."""
+
+    FORMATS: ClassVar[Sequence[str]] = ("line", *Result.FORMATS)
+
+    def __init__(self, collection: Collection) -> None:
+        self.collection = collection
+
+    @property
+    def line(self) -> str:
+        """The command for a shell, in one line."""
+        return self.collection.line
+
+    @property
+    def reasons(self) -> str:
+        """One line per part of the command; one line per group of metrics."""
+        width = max(len(part) for part, _ in self.collection.reasons)
+        return "".join(f"  {part:<{width}}  {why}\n" for part, why in self.collection.reasons)
+
+    def answer(self) -> Document:
+        """The command with its reasons."""
+        return document(self.collection)
+
+    def text(self, form: TextFormat) -> str:
+        """The text that `--format FORM` prints. Raises RoofError, which lists the formats, for an unknown one."""
+        return self.line if form == "line" else super().text(form)
+
+    def _messages(self) -> Iterable[Text]:
+        return self.collection.notes
+
+    def __repr__(self) -> str:
+        return f"<CollectionCommand {self.line}>"
+
+
+def print_command(call: CommandCall, form: OutputFormat, output: Sequence[str]) -> None:
+    """Print the command on stdout and the reasons of its options on stderr; a table has both."""
+    report = call()
+    save(report, output)
+    if form == "table":
+        print_rich(report)
+    else:
+        print_text(report.text(form))
+        sys.stderr.write(report.reasons)
+    remark(report)
+
+
+FORMATS = ("line", "table", *Result.FORMATS)
 
 
 def collect(
@@ -179,3 +288,48 @@ def _nvprof(generation: str) -> list[CommandOption]:
         CommandOption(("--normalized-time-unit", "us"), "the same unit in all files; by default it varies"),
         CommandOption(("--log-file", "nvprof.csv"), "a separate file from the program's output"),
     ]
+
+
+@checked
+def ncu_command(
+    program: Iterable[str] = (),
+    hw: Hardware | None = None,
+    *,
+    nvtx: str | None = None,
+    skip: int | None = None,
+    count: int | None = None,
+    nvprof: bool = False,
+) -> CollectionCommand:
+    """Write the ncu command that collects the metrics for a roofline.
+
+    Raises RoofError for a device whose metrics are unknown.
+
+    Args:
+        program: The program to profile.
+        hw: The device on which the program runs (default: a100).
+        nvtx: Profile only launches in this NVTX range.
+        skip: Number of launches to skip at the start.
+        count: Largest number of launches to profile.
+        nvprof: Print an nvprof command instead, for times on a V100.
+
+    Examples:
+        >>> ncu_command(["python", "train.py"], "a100", count=10).line.startswith("ncu --csv --page raw")
+        True
+    """
+    words = values.words("program", program)
+    return CollectionCommand(collect(words, hw, nvtx=nvtx, skip=skip, count=count, nvprof=nvprof))
+
+
+COMMAND = CommandLine(
+    ncu_command,
+    formats=FORMATS,
+    settings={"program": {"metavar": "-- CMD…"}},
+    context={"allow_interspersed_args": False},
+    run=print_command,
+    about="Print the ncu command that collects the metrics for a roofline; its parts are explained on stderr.",
+    examples=(
+        "roof ncu-command --hw a100 -- python train.py",
+        "roof ncu-command --hw h100 --nvtx decode --count 200 -- python serve.py",
+        "roof ncu-command --nvprof -- python train.py",
+    ),
+)

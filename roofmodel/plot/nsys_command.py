@@ -1,11 +1,14 @@
-"""The Nsight Systems command that records a run for `roof trace` and `roof jitter`, with the reason for each part."""
+"""`roof nsys-command`: the Nsight Systems command that records a run for `trace` and `jitter`, with reasons."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from roofmodel.errors import Command, Message, Option, Text, WorkloadError, shorten
-from roofmodel.plot.ncu_command import Collection, CommandOption
+from roofmodel.options import values
+from roofmodel.options.signature import checked
+from roofmodel.plot.ncu_command import FORMATS, Collection, CollectionCommand, CommandOption, print_command
+from roofmodel.report.command import CommandLine
 
 EXAMPLE = Command("roof nsys-command -- python train.py", 'roofmodel.nsys_command(["python", "train.py"])')
 
@@ -72,3 +75,38 @@ def collect(
             )
         )  # fmt: skip
     return Collection("nsys", tuple(parts), tuple(program), None, None, None, tuple(notes))
+
+
+@checked
+def nsys_command(
+    program: Iterable[str] = (), *, nvtx: str | None = None, profiler_api: bool = False, gpu_metrics: bool = False
+) -> CollectionCommand:
+    """Write the Nsight Systems command that records a run for `trace` and `jitter`, and exports it to SQLite.
+
+    Args:
+        program: The program to profile.
+        nvtx: Record only this NVTX range.
+        profiler_api: Record only between cudaProfilerStart and cudaProfilerStop (torch.cuda.profiler.start and stop).
+        gpu_metrics: Sample clocks and power of all GPUs, too.
+
+    Examples:
+        >>> nsys_command(["python", "train.py"], nvtx="step 10").line.startswith("nsys profile --trace cuda,nvtx")
+        True
+    """
+    words = values.words("program", program)
+    return CollectionCommand(collect(words, nvtx=nvtx, profiler_api=profiler_api, gpu_metrics=gpu_metrics))
+
+
+COMMAND = CommandLine(
+    nsys_command,
+    formats=FORMATS,
+    settings={"program": {"metavar": "-- CMD…"}},
+    context={"allow_interspersed_args": False},
+    run=print_command,
+    about="Print the nsys command that records a run for trace and jitter; its parts are explained on stderr.",
+    examples=(
+        "roof nsys-command -- torchrun --nproc-per-node 4 train.py",
+        "roof nsys-command --nvtx 'step 10' -- python train.py",
+        "roof nsys-command --profiler-api --gpu-metrics -- python train.py",
+    ),
+)

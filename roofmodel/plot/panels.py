@@ -1,9 +1,13 @@
-"""The panels of a roofline plot, and what its title and its sources say."""
+"""The panels of a roofline plot, the letters of its points, and what its title and its sources say."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from roofmodel.plot.place import RooflinePlot
-from roofmodel.roofline.panel import Panel
+from roofmodel.report import marks
+from roofmodel.roofline.panel import MIN_SHARE, Panel
+from roofmodel.roofline.points import Point
 from roofmodel.steps.estimate import Estimate, describe_phase, describe_workload
 
 COUNTED = "FLOPs and bytes counted from shapes"
@@ -54,3 +58,27 @@ def sources(placed: RooflinePlot) -> list[str]:
         lines += [*names[:listed], *([f"and {len(names) - listed} more files"] if len(names) > listed else [])]
     workloads = dict.fromkeys(panel.workload for panel in panels_of(placed) if panel.workload)
     return [*lines, *(f"predicted: {workload}" for workload in workloads)]
+
+
+def letters_of(panels: Sequence[Panel]) -> dict[str, str]:
+    """Letters for the names of points, the same in tables, charts and pictures, and for all devices.
+
+    A name can have a letter if one of its DRAM points has FLOPs and a relevant share of the time: measured ones first,
+    then the longest. See `marks.letters`.
+    """
+    places: dict[tuple[bool, str], dict[int, marks.Place]] = {}
+    share: dict[tuple[bool, str], float] = {}
+    for i, panel in enumerate(panels):
+        for p in panel.drawn:
+            if p.level == "dram" and (p.share is None or p.share >= MIN_SHARE):
+                key = p.predicted, p.name
+                places.setdefault(key, {})[i] = p.intensity or 0, p.flops_per_second or 0
+                share[key] = max(share.get(key, 0), p.share or 0)
+    longest = sorted(share, key=lambda key: (key[0], -share[key]))
+    letters = marks.letters([(places[key], share[key]) for key in longest])
+    return {name: letter for (_, name), letter in zip(longest, letters, strict=True) if letter}
+
+
+def letter_of(point: Point, letters: Mapping[str, str]) -> str:
+    """The letter of a point; empty if it is not in a chart."""
+    return letters.get(point.name, "") if point.level == "dram" and point.drawable else ""

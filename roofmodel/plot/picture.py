@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from roofmodel.errors import cut
 from roofmodel.numbers import units
-from roofmodel.plot.chart import letter_of, letters_of
+from roofmodel.plot.panels import letter_of, letters_of
 from roofmodel.report import canvas, labels, marks
 from roofmodel.report.canvas import DEVICE_STYLES, DeviceStyle
 from roofmodel.report.marks import SeriesStyle

@@ -8,8 +8,7 @@ import pytest
 
 from roofmodel.devices.library import shipped_folder
 from roofmodel.errors import RoofError, option_spelling
-from roofmodel.plot import ncu_command_text as views
-from roofmodel.plot.ncu_command import collect, collection_advice
+from roofmodel.plot.ncu_command import CollectionCommand, collect, collection_advice
 from roofmodel.profiles.ncu import metric_catalog
 from roofmodel.report.encoding import as_json
 from roofmodel.report.printing import flag
@@ -60,9 +59,9 @@ def test_replay_clock_and_cache_options_are_always_set_and_filters_when_given():
 def test_the_line_is_quoted_for_a_shell():
     program = ["python", "train.py", "--name", 'it\'s a "run"', "$HOME", "--", ""]
     collection = collect(program, nvtx="step; rm")
-    assert shlex.split(views.line(collection)) == list(collection.command)
+    assert shlex.split(collection.line) == list(collection.command)
     assert collection.command[-len(program) :] == tuple(program)
-    assert "\n" not in views.line(collection)
+    assert "\n" not in collection.line
 
 
 @pytest.mark.parametrize("nvprof", [False, True])
@@ -71,14 +70,14 @@ def test_each_part_of_the_command_has_a_reason_of_one_line(nvprof):
     words = [word for part in collection.parts for word in part.words]
     assert [collection.tool, *words, "./a.out"] == list(collection.command)
     assert all(part.why for part in collection.parts)
-    lines = views.reasons(collection).splitlines()
+    lines = CollectionCommand(collection).reasons.splitlines()
     groups = 0 if nvprof else len(metric_catalog.collection("8.0"))
     assert len(lines) == len(collection.parts) + groups
     assert all(len(line) < 160 for line in lines)
 
 
 def test_json_has_the_texts_and_reasons():
-    document = json.loads(as_json(views.document(collect(["./a.out"], "v100"))))
+    document = json.loads(as_json(CollectionCommand(collect(["./a.out"], "v100")).to_dict()))
     assert document["schema"] == "roofmodel.ncu-command/1"
     assert document["command"][0] == "ncu"
     assert {"part": "--nvtx", "why": 'record the NVTX ranges of each launch, for by="nvtx"'} in document["why"]
@@ -87,7 +86,7 @@ def test_json_has_the_texts_and_reasons():
 def test_nvprof_collects_times_and_ignores_filters():
     collection = collect(["./a.out"], nvprof=True, count=3)
     line = "nvprof --print-gpu-trace --csv --normalized-time-unit us --log-file nvprof.csv ./a.out"
-    assert views.line(collection) == line
+    assert collection.line == line
     assert any("count is ignored" in str(note) for note in collection.notes)
 
 

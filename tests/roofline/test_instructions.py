@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,8 +10,9 @@ import pytest
 
 from roofmodel import plot
 from roofmodel.devices.device import Device
-from roofmodel.errors import OutputError, ProfileError, WorkloadError
+from roofmodel.errors import ProfileError, WorkloadError
 from roofmodel.profiles.kernel import Kernel, Traffic
+from roofmodel.report.checks import judge
 from roofmodel.roofline.instructions import InstructionPoint, instruction_points, peak
 from roofmodel.roofline.panel import MIN_SHARE
 from tests.printing import printed
@@ -103,15 +105,21 @@ def test_a_profile_without_bytes_of_dram_has_a_table_and_a_picture(tmp_path: Pat
         assert report.save(tmp_path / "a.png").stat().st_size > 10_000
 
 
-def test_what_has_no_warp_instructions_is_refused(tmp_path: Path):
-    report = plot(DIAGNOSED, instructions=True)
-    for suffix in ("html", "csv"):
-        with pytest.raises(OutputError, match=r"write \.png"):
-            report.save(tmp_path / f"a.{suffix}")
-    with pytest.raises(OutputError, match=r"write \.png"):
-        report.text("csv")
-    with pytest.raises(OutputError, match="fail_if"):
-        report.rows_to_check()
+def test_tables_and_checks_have_the_points_of_the_instruction_roofline(tmp_path: Path):
+    """1 M warp instructions and 320 MB / 32 B = 10 M transactions in 1 ms."""
+    file = profile(tmp_path / "a.csv", **{"dram__bytes.sum": ("byte", 320e6)})
+    report = plot(file, hw="h100", instructions=True)
+    (row,) = csv.DictReader(report.text("csv").splitlines())
+    assert (row["name"], row["level"], float(row["transactions"])) == ("sort_0", "dram", 1e7)
+    assert judge(report.rows_to_check(), ["instructions_per_second<0.9G"]).failed == []
+    assert len(judge(report.rows_to_check(), ["level=dram and instructions_per_second<1.1G"]).failed) == 1
+    assert "| sort_0 | dram | 0.1 | 1 G |" in report.text("markdown")
+    assert report.save(tmp_path / "a.html").read_text("utf-8").count("<svg") == 1
+    both = plot(f"{file}@h100", f"{file}@h200", instructions=True).to_frame()
+    assert list(both["hardware"]) == ["h100-sxm", "h200"]
+
+
+def test_what_has_no_warp_instructions_is_refused():
     for option in ("regions", "hide_answers"):
         with pytest.raises(WorkloadError, match=f"{option}; leave out one"):
             plot(DIAGNOSED, instructions=True, **{option: True})

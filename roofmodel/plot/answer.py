@@ -1,0 +1,287 @@
+"""The answers of `roof plot` and `roof kernels`: tables, charts, and why the most expensive kernels take their time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rich.console import Group
+from rich.text import Text
+
+from roofmodel.errors import Command, Option
+from roofmodel.numbers import units
+from roofmodel.plot.columns import (
+    CHANGES,
+    KERNELS,
+    KernelRow,
+    PointRow,
+    changes_table,
+    kernel_rows,
+    kernel_table,
+    point_file_table,
+    point_rows,
+    points_table,
+)
+from roofmodel.plot.comparison import KernelChange, total_seconds
+from roofmodel.plot.data import comparison_document, kernels_document, points_document
+from roofmodel.plot.instructions import draw_instructions, instruction_rows, instruction_table
+from roofmodel.plot.panels import COUNTED, heading, letter_of, letters_of, panels_of, sources
+from roofmodel.plot.place import DeviceProfile, MeasuredKernels, Roofline, RooflinePlot
+from roofmodel.profiles.kernel import Kernel
+from roofmodel.report import chart
+from roofmodel.report.document import Block, Document, Figure, Heading, OnlyTerminal, Paragraph, Rows
+from roofmodel.report.table import SECONDS, TEXT, Column, Table
+from roofmodel.roofline.instructions import peak, transactions_per_second
+from roofmodel.roofline.judged_kernels import (
+    WITH_COUNTERS,
+    Why,
+    idle_before,
+    listed_reasons,
+    not_judged,
+    reasons_by_group,
+)
+from roofmodel.roofline.panel import DEVICE_SOURCES, MIN_SHARE, Panel, category_style, provenance
+from roofmodel.roofline.points import KernelGroup, Point, Reason, group
+from roofmodel.roofline.reasons import BUSY_SMS, NOTHING, TITLES
+
+MAX_ROWS = 30  # of a table in a terminal
+MAX_INSTRUCTION_ROWS = 40  # the same, of which a kernel has up to four
+MAX_CHART_WIDTH = 96  # columns
+SECOND = 0.5  # of the cost of the first reason: a second one is shown
+
+Part = tuple[str, list[Block]]
+"""The heading of a device, and its blocks."""
+
+
+def kernels(measured: MeasuredKernels, warnings: Sequence[str], most: int | None = MAX_ROWS) -> Document:
+    """Tables of kernels, longest first; one table per device. A table has at most `most` rows."""
+    title, blocks = _joined(f"kernels on {len(measured.runs)} devices ({measured.tool})", [
+        _kernels(run, most) for run in measured.runs
+    ])  # fmt: skip
+    return Document(
+        title,
+        blocks,
+        lambda: kernels_document(measured) | {"warnings": list(warnings)},
+        lambda: Rows(kernel_table(len(measured.runs)), kernel_rows(measured)),
+    )
+
+
+def changes(
+    before: MeasuredKernels,
+    after: MeasuredKernels,
+    changes: Sequence[KernelChange],
+    warnings: Sequence[str],
+    most: int | None = MAX_ROWS,
+) -> Document:
+    """The totals before and after, and the kernels with the largest changes; names of the first `most` are short."""
+    old, new = total_seconds(before), total_seconds(after)
+    took = f"{units.seconds(old)} → {units.seconds(new)}" if old is not None and new is not None else "times unknown"
+    ratio = f" ({new / old - 1:+.0%})" if old and new is not None else ""
+    verdicts = Counter(change.verdict for change in changes)
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.most_common())
+
+    def data() -> dict[str, Any]:
+        comparison = comparison_document(before, after, changes)
+        return kernels_document(after) | {"warnings": list(warnings), "comparison": comparison}
+
+    return Document(
+        f"kernels before and after: {took}{ratio}; {counts}",
+        [Rows(changes_table(changes[:most] if most else ()), changes, MAX_ROWS)],
+        data,
+        lambda: Rows(CHANGES, changes),
+    )
+
+
+def points(plot: RooflinePlot, most: int | None = MAX_ROWS) -> Document:
+    """For each device, tables of its points and a roofline chart. A table is made for its first `most` rows."""
+    panels = panels_of(plot)
+    letters = letters_of(panels)
+    if plot.instructions:
+        parts = [_instructions(roofline) for roofline in plot.rooflines]
+    else:
+        parts = [device_part(panel, letters, most) for panel in panels]
+    title, blocks = _joined(heading(plot), parts)
+    what = "each kernel on the instruction roofline" if plot.instructions else "each point on the roofline"
+    figure = Figure(partial(_draw, plot), f"{heading(plot)}: {what}")
+    return Document(title, [figure, *blocks], partial(points_document, plot), partial(_flat, plot))
+
+
+def _joined(title: str, parts: Sequence[Part]) -> Part:
+    """The title and the blocks of a document of devices: a single device is the title itself."""
+    if len(parts) == 1:
+        return parts[0]
+    joined: list[Block] = []
+    for head, blocks in parts:
+        joined.append(Heading(head))
+        joined += (block._replace(level=3) if isinstance(block, Heading) else block for block in blocks)
+    return title, joined
+
+
+def _flat(plot: RooflinePlot) -> Rows:
+    """A row for each point."""
+    if plot.instructions:
+        return Rows(instruction_table(plot.rooflines), instruction_rows(plot.rooflines))
+    return Rows(point_file_table(plot.rooflines), point_rows(plot.rooflines))
+
+
+def _draw(plot: RooflinePlot, file: Path, form: str) -> None:
+    """Draw the picture of a plot; `form` is png, svg or pdf."""
+    from roofmodel.plot import picture
+
+    subtitle = provenance(panels_of(plot), sources(plot))
+    if plot.instructions:
+        draw_instructions(plot, heading(plot), subtitle, file, form)
+    else:
+        answers = not plot.hide_answers
+        picture.draw(panels_of(plot), heading(plot), subtitle, file, form, regions=plot.regions, answers=answers)
+
+
+# --- Kernels --------------------------------------------------------------------------------------
+
+
+def _kernels(run: DeviceProfile, most: int | None) -> Part:
+    profile, identification = run
+    sums = profile.summed()
+    known_seconds = [kernel.seconds for kernel in sums if kernel.seconds is not None]
+    took = f"{units.seconds(sum(known_seconds))} in total" if known_seconds else "times not collected"
+    launches = sum(kernel.invocations for kernel in sums)
+    where = f" on {identification.device.name}" if identification else ""
+    if not launches:
+        return f"no kernel launches{where} ({profile.tool})", []
+    device = identification and identification.device
+    rows: Sequence[Kernel | KernelGroup] = profile.longest(MAX_ROWS)
+    if summed := len(profile.kernels) > MAX_ROWS:
+        rows = group(sums, "name")
+    blocks: list[Block] = [
+        Rows(KERNELS.without("hardware"), [KernelRow(kernel, device=device) for kernel in rows[:most]])
+    ]
+    if summed:
+        rest, options = len(rows[most:]) if most else 0, f"{Option('format', 'csv')} and {Option('format', 'json')}"
+        more = f"and {units.count(rest, 'more kernel')}; " * bool(rest)
+        blocks.append(Paragraph(f"{more}summed by name; {options} list every launch", dim=True))
+    judged = reasons_by_group(profile, device)
+    by_time = {each.name: judged[each.name] for each in group(sums, "name") if each.name in judged}
+    blocks += why_section(by_time, not_judged(profile, device))
+    return f"{units.count(launches, 'kernel launch', 'es')}{where}, {took} ({profile.tool})", blocks
+
+
+# --- Points ---------------------------------------------------------------------------------------
+
+
+def device_part(panel: Panel, letters: Mapping[str, str], most: int | None = MAX_ROWS) -> Part:
+    """A device's measured points by share of the time, its predicted points, and a roofline chart."""
+    measured, predicted = ([p for p in panel.points if p.predicted is which] for which in (False, True))
+    source = "" if panel.identified == "given" else f", {DEVICE_SOURCES[panel.identified]}"
+    head = f"{panel.device.name} ({panel.device.id}{source}){panel.conditions}{f', {COUNTED}' * panel.counted}"
+    blocks: list[Block] = []
+    if (share := panel.drawn_share) is not None:
+        why = "the other kernels have no counted FLOPs or bytes"
+        blocks.append(Paragraph(f"{share:.0%} of the kernel time is drawn; {why}"))
+    if measured or not predicted:
+        blocks.append(_points(measured, letters, panel.item, "share", most))
+        blocks += [Paragraph(panel.groups, dim=True)] * bool(panel.groups)
+    if predicted:
+        workload = f": {panel.workload}" if panel.workload else ""
+        blocks.append(Paragraph(f"predicted operators at their bounds{workload}", bold=True))
+        blocks.append(_points(predicted, letters, "operator", "of phase", most))
+    blocks += why_section({point.name: list(point.reasons) for point in measured}, panel.not_judged)
+    return head, [*blocks, OnlyTerminal(partial(_chart, panel, letters))]
+
+
+def _points(points: Sequence[Point], letters: Mapping[str, str], title: str, share: str, most: int | None) -> Rows:
+    columns = points_table(title, share)
+    if all(point.flops_per_second is not None for point in points[:most]):  # FLOP/B and FLOP/s imply the bandwidth
+        columns = columns.without("B/s")
+    rows = [
+        PointRow(point, letter=(letter_of(point, letters), f"bold {category_style(point.category).color}"))
+        for point in points
+    ]
+    return Rows(columns, rows, MAX_ROWS)
+
+
+def _chart(panel: Panel, letters: Mapping[str, str], width: int) -> Group:
+    """A panel's DRAM points in a chart of characters, marked with the letters of their rows."""
+    top = panel.pipes[0]
+    drawn = [p for p in panel.drawn if p.level == "dram" and (p.share is None or p.share >= MIN_SHARE)]
+    chart_marks = [
+        chart.Mark(
+            letter_of(p, letters),
+            f"bold {category_style(p.category).color}",
+            p.intensity or 0,
+            p.flops_per_second or 0,
+        )
+        for p in drawn
+    ]
+    used = next((pipe for pipe in panel.pipes if any(p.pipe == pipe.name for p in drawn)), top)
+    lower = f", {used.name} (╌) {units.si(used.peak, 'FLOP/s')}" if used != top else ""
+    bandwidth = units.si(panel.device.bandwidth, "B/s", 4)
+    rest = sum(p.level == "dram" for p in panel.points) - len(drawn)
+    omitted = f"; not drawn: {rest} without FLOPs or under {MIN_SHARE:.0%} of the time" if rest else ""
+    legend = f"{top.name}{lower}, DRAM {bandwidth}; {chart.LEGEND}{omitted}"
+    columns = min(MAX_CHART_WIDTH, width - chart.MARGIN - 3)
+    lines = chart.roofline(chart_marks, top.peak, panel.device.bandwidth, columns, used.peak)
+    return Group(Text(), Text.assemble(("roofline", "bold"), (f"  {legend}", "dim")), *lines)
+
+
+def _instructions(roofline: Roofline) -> Part:
+    """The points of the instruction roofline of a device."""
+    issue = peak(roofline.device, roofline.ceilings.clock)
+    ceilings = [f"issue {units.si(issue)}inst/s"] if issue else []
+    ceilings += [
+        f"{name.upper()} {units.si(rate)}txn/s" for name, rate in transactions_per_second(roofline.device).items()
+    ]
+    head = f"{roofline.device.name}: warp instructions ({', '.join(ceilings)})"
+    rows = instruction_rows([roofline])
+    return head, [Rows(instruction_table([roofline]), rows, MAX_INSTRUCTION_ROWS)]
+
+
+# --- Why ------------------------------------------------------------------------------------------
+
+WHY = Table(
+    "why",
+    (
+        Column(None, "saves", SECONDS, value=lambda row: row.saves, unknown="–"),
+        Column(None, "reason", TEXT, text=lambda row: f"{row.name}: {_sentence(row)}", wrap=True),
+    ),
+)
+
+
+def _sentence(row: Why) -> str:
+    return reason_sentence(row.reasons) if row.reasons else row.none
+
+
+def reason_sentence(reasons: Sequence[Reason]) -> str:
+    """The first reason in words, and the second one if it costs nearly as much."""
+    first, *others = reasons
+    second = [reason for reason in others[:1] if reason.seconds >= SECOND * first.seconds > 0]
+    also = [f"; saves {units.seconds(each.seconds)}: {TITLES[each.reason]} ({each.evidence})" for each in second]
+    if first.evidence.startswith((NOTHING, BUSY_SMS)):
+        return first.evidence
+    return f"{TITLES[first.reason]} ({first.evidence}){''.join(also)}"
+
+
+def why_section(judged: Mapping[str, Sequence[Reason]], missing: Sequence[str]) -> Iterator[Block]:
+    """The longest kernels with their first reasons, by cost, the idle time before kernels, and what is not checked.
+
+    `judged` has the kernels by falling time.
+    """
+    rows, idle = listed_reasons(judged, missing), idle_before(judged)
+    if rows:
+        estimate = " (saves: an estimate of the time that removing the reason saves)"
+        yield Heading(f"Why{estimate * any(row.saves for row in rows)}")
+        yield Rows(WHY, rows)
+    if idle is not None:
+        total, name, most = idle
+        trace = Command("`roof trace`", "`roofmodel.trace`")
+        text = f"GPU idle before kernels: {units.seconds(total)} in total, {units.seconds(most)} of it before {name}"
+        yield Paragraph(f"{text}; {trace} lists the causes")
+    if not rows:
+        return
+    if set(missing) >= WITH_COUNTERS:
+        yield Paragraph("more reasons need the counters of Nsight Compute: ncu --set full", dim=True)
+    elif missing:
+        lacking = "not checked, because their counters are missing (ncu --set full collects them)"
+        yield Paragraph(f"{lacking}: {', '.join(missing)}", dim=True)
