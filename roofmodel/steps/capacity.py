@@ -55,16 +55,12 @@ class MemoryFormula:
         return tuple(operator.with_numbers(values) for operator, values in zip(operators, numbers, strict=True))
 
     def _formula(self, which: _PassStep | None, sizes: Mapping[str, int]) -> _Formula:
-        """The formula of a pass, or of all passes. Sizes below MIN_TRACED_SIZES are constants in it."""
+        """The traced formula of a pass, or of all passes. Sizes below MIN_TRACED_SIZES are constants in it."""
         all_sizes = {**self.sizes, **sizes}
-        small = {name: size for name, size in all_sizes.items() if size < MIN_TRACED_SIZES[name]}
-        key = which, frozenset(small.items())
-        if key not in self._formulas:
-            self._formulas[key] = self._traced(which, small)
-        return self._formulas[key]
-
-    def _traced(self, which: _PassStep | None, fixed: Mapping[str, int]) -> _Formula:
-        """The traced formula of all sizes except the fixed ones."""
+        fixed = {name: size for name, size in all_sizes.items() if size < MIN_TRACED_SIZES[name]}
+        key = which, frozenset(fixed.items())
+        if key in self._formulas:
+            return self._formulas[key]
         trace = Trace()
         inputs: dict[str, Any] = {name: trace.input(name, MIN_TRACED_SIZES[name]) for name in self.sizes}
         work = self.work._replace(**{**inputs, **fixed})
@@ -78,9 +74,10 @@ class MemoryFormula:
             return needed, [*operators], tuple(operator.numbers for operator in operators)
 
         cases = trace.cases(counted)
-        return _Formula(
+        self._formulas[key] = _Formula(
             trace.evaluator(map_cases(cases, itemgetter(0))), trace.evaluator(map_cases(cases, itemgetter(slice(1, 3))))
         )
+        return self._formulas[key]
 
 
 class _Formula(NamedTuple):
@@ -107,7 +104,8 @@ def largest_batch(formula: MemoryFormula, needed: Memory, capacity: Number, limi
     """
     if exceeds_at_any_size(needed, capacity):
         return 0
-    work, batch = formula.work, _largest(formula, "batch", capacity, limit)
+    work, start = formula.work, formula.sizes["batch"]
+    batch = largest(lambda n: formula.at({"batch": n}).total, capacity, limit, start)
     return batch and batch - batch % batch_divisor(work.phases == ("train",), work.parallel, work.micro_batch)
 
 
@@ -121,7 +119,7 @@ def largest_context(formula: MemoryFormula, needed: Memory, capacity: Number, li
     length = "seq" if formula.work.context is None else "context"
     if _exceeds_at_one_token(formula.at({length: 2}), capacity):
         return 0
-    return _largest(formula, length, capacity, limit)
+    return largest(lambda n: formula.at({length: n}).total, capacity, limit, formula.sizes[length] or 1)
 
 
 def _exceeds_at_one_token(at_two: Memory, capacity: Number) -> bool:
@@ -141,10 +139,6 @@ def exceeds_at_any_size(needed: Memory, capacity: Number) -> bool:
 def _parameter_bytes(needed: Memory) -> Number:
     """Weights, gradients and optimizer state."""
     return needed.weights + needed.gradients + needed.optimizer
-
-
-def _largest(formula: MemoryFormula, size: str, capacity: Number, limit: int) -> int | None:
-    return largest(lambda n: formula.at({size: n}).total, capacity, limit, formula.sizes[size] or 1)
 
 
 def largest(need: Callable[[int], Number], capacity: Number, limit: int, start: int = 1) -> int | None:
