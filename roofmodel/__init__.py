@@ -112,8 +112,7 @@ if TYPE_CHECKING:
     from roofmodel.measure.api import calibrate, measure, validate
     from roofmodel.measure.report import CalibrationReport, MeasureReport, ValidationReport
     from roofmodel.op.command import OpReport, op
-    from roofmodel.plan.api import plan, plan_training
-    from roofmodel.plan.report import PlanReport, TrainingPlanReport
+    from roofmodel.plan.command import PlanReport, TrainingPlanReport, plan, plan_training
     from roofmodel.plot.command import PlotReport, plot
     from roofmodel.plot.kernels_command import ProfileReport, read_profile
     from roofmodel.plot.ncu_command import CollectionCommand, ncu_command
@@ -144,8 +143,7 @@ _NAMES = {
     "measure.api": "calibrate measure validate",
     "measure.report": "CalibrationReport MeasureReport ValidationReport",
     "op.command": "OpReport op",
-    "plan.api": "plan plan_training",
-    "plan.report": "PlanReport TrainingPlanReport",
+    "plan.command": "PlanReport TrainingPlanReport plan plan_training",
     "plot.command": "PlotReport plot",
     "plot.kernels_command": "ProfileReport read_profile",
     "plot.ncu_command": "CollectionCommand ncu_command",

@@ -19,7 +19,7 @@ PANELS = {
         "count": "roofmodel.count.command",
     },
     "Decide": {
-        "plan": "roofmodel.plan.cli",
+        "plan": "roofmodel.plan.command",
         "crossover": "roofmodel.explain.crossover_cli",
     },
     "Explain": {

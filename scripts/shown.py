@@ -18,6 +18,7 @@ import textwrap
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
+from typing import get_args
 
 import cog
 
@@ -25,7 +26,7 @@ from roofmodel.devices import library
 from roofmodel.devices.device import Device
 from roofmodel.measure.operations import OPERATIONS
 from roofmodel.models import fields, yaml_description
-from roofmodel.options.workload import DECLARED, DEFAULTS
+from roofmodel.options.workload import declared_options
 from roofmodel.report.table import Table
 from roofmodel.steps.notes import KERNEL_KINDS
 
@@ -114,13 +115,15 @@ def _default(key: fields.Key) -> str:
     return "derived from other keys" if callable(key.default) else f"{key.default}".lower()
 
 
-def options() -> None:
-    """Print the options of a workload as a table."""
+def options(record: str = "roofmodel.options.workload.Options") -> None:
+    """Print the options that a record declares as a table."""
+    module, _, name = record.rpartition(".")
+    declaring = getattr(importlib.import_module(module), name)
     rows = []
-    for name, option in DECLARED.items():
+    for name, option in declared_options(declaring).items():
         values = {
             "count": "int",
-            "name": "str",
+            "name": "float, str or dict" if float in get_args(option.type) else "str",
             "time": "float or str",
             "share": "float",
             "settings": "str, list or dict",
@@ -128,7 +131,8 @@ def options() -> None:
         if option.choices:
             values = ", ".join(f'`"{choice}"`' for choice in option.choices)
         text = re.sub(r"--([a-z-]+)", lambda flag: f"`{flag[1].replace('-', '_')}`", option.help)
-        rows.append((f"`{name}`", values, f"`{DEFAULTS[name]!r}`".replace("'", '"'), text))
+        default = f"`{declaring._field_defaults[name]!r}`" if name in declaring._field_defaults else "**required**"
+        rows.append((f"`{name}`", values, default.replace("'", '"'), text))
     _table(("option", "values", "default", "meaning"), rows)
 
 

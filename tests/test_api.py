@@ -26,8 +26,9 @@ import roofmodel
 from roofmodel import cli
 from roofmodel.app import COMMANDS
 from roofmodel.measure import stopwatch
-from roofmodel.options.keywords import GridOptions, WorkloadOptions
-from roofmodel.options.workload import DECLARED, DEFAULTS
+from roofmodel.options.keywords import GridOptions, ServiceOptions, TrainingOptions, WorkloadOptions
+from roofmodel.options.workload import DECLARED, DEFAULTS, declared_options
+from roofmodel.plan.request import ServiceRequest, TrainingRequest
 from tests.plot.test_place import SMALL
 
 ROOT = Path(__file__).parents[1]
@@ -136,6 +137,25 @@ def test_the_signatures_of_functions_list_the_options_of_a_workload() -> None:
     parameters = inspect.signature(roofmodel.sweep).parameters
     assert {name: parameters[name].default for name in GridOptions.__annotations__} == dict.fromkeys(DECLARED)
     assert {name: parameters[name].annotation for name in DECLARED} == get_type_hints(GridOptions)
+
+
+@pytest.mark.parametrize(
+    ("function", "record", "keywords"),
+    [
+        (roofmodel.plan, ServiceRequest, ServiceOptions),
+        (roofmodel.plan_training, TrainingRequest, TrainingOptions),
+    ],
+)
+def test_the_signatures_of_plans_list_the_options_of_their_requests(function: Any, record: Any, keywords: Any) -> None:
+    parameters, types = inspect.signature(function).parameters, get_type_hints(keywords)
+    assert [*parameters][:4] == ["model", "hw", "family", "progress"]
+    assert [*parameters][4:] == [*types]
+    assert {name: parameters[name].annotation for name in types} == types
+    declared = declared_options(record)
+    empty = inspect.Parameter.empty
+    assert {name for name in types if parameters[name].default is empty} == keywords.__required_keys__
+    for name in types.keys() - keywords.__required_keys__:
+        assert parameters[name].default == (record._field_defaults[name] if name in declared else None)
 
 
 def test_an_unknown_option_is_an_error_with_a_similar_one() -> None:

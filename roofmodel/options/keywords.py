@@ -1,7 +1,7 @@
-"""The options of a workload as keyword arguments. `scripts/options` writes this file from `workload.py`."""
+"""The options of functions as keyword arguments. `scripts/options` writes this file from their declarations."""
 
-from collections.abc import Iterable
-from typing import TypedDict
+from collections.abc import Iterable, Mapping
+from typing import Required, TypedDict
 
 from roofmodel.options.values import (
     AttentionMode,
@@ -12,6 +12,7 @@ from roofmodel.options.values import (
     EngineOption,
     LatentMode,
     Logits,
+    Model,
     Names,
     Numbers,
     Optimizer,
@@ -91,9 +92,27 @@ class GridOptions(TypedDict, total=False):
     routing: RoutingOption | Iterable[RoutingOption] | None
 
 
-class ServiceSearch(TypedDict, total=False):
-    """The options of which the plan of a service searches only these values."""
+class ServiceOptions(TypedDict, total=False):
+    """The options of the plan of a service, and those of which it searches only these values."""
 
+    gpus: Required[int]
+    isl: Required[int]
+    osl: Required[int]
+    ttft: float | str | None
+    tpot: float | str | None
+    requests: float | str | None
+    price: float | str | Mapping[str, float] | None
+    memory_utilization: float
+    mode: Names | None
+    draft: Model | None
+    draft_tokens: int | None
+    acceptance: float | None
+    routing: RoutingOption | None
+    engine: EngineName | None
+    engine_option: EngineOption | None
+    top: int
+    time_limit: float | str
+    cluster: str | None
     dtype: Names | None
     weights: Names | None
     kv: Names | None
@@ -104,9 +123,22 @@ class ServiceSearch(TypedDict, total=False):
     ep: Numbers | None
 
 
-class TrainingSearch(TypedDict, total=False):
-    """The options of which the plan of a training run searches only these values."""
+class TrainingOptions(TypedDict, total=False):
+    """The options of the plan of a training run, and those of which it searches only these values."""
 
+    gpus: Required[int]
+    tokens: Required[float | str]
+    batch: int | None
+    seq: int | None
+    attention: AttentionMode
+    dtype: str | None
+    price: float | str | Mapping[str, float] | None
+    memory_utilization: float
+    engine: EngineName | None
+    engine_option: EngineOption | None
+    top: int
+    time_limit: float | str
+    cluster: str | None
     recompute: Names | None
     tp: Numbers | None
     dp: Numbers | None

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_a
 
 from roofmodel.errors import Option, RoofError, shorten
 from roofmodel.options.values import check_one_of
-from roofmodel.options.workload import DECLARED
+from roofmodel.options.workload import DECLARED, Declared
 
 if TYPE_CHECKING:
     import typer
@@ -44,11 +44,17 @@ def checked(function: Function) -> Function:
 
 @cache
 def own_types(function: Callable[..., Any]) -> dict[str, Any]:
-    """The types in the source of a function: of each parameter, without the options of a workload, and of `return`."""
+    """The types of a function's parameters, without the options of a workload, and of `return`."""
     source = inspect.unwrap(function)
     # Only type checkers need the types of the options of a workload, in `**options: Unpack[WorkloadOptions]`.
     types = {name: text for name, text in source.__annotations__.items() if not str(text).startswith("Unpack[")}
-    return get_type_hints(SimpleNamespace(__annotations__=types), source.__globals__)
+    of_request = {name: declared.type for name, declared in _of_request(function).items()}
+    return {**get_type_hints(SimpleNamespace(__annotations__=types), source.__globals__), **of_request}
+
+
+def _of_request(function: Callable[..., Any]) -> Mapping[str, Declared]:
+    """The options of the request of a function; see `workload.lists_request`."""
+    return getattr(function, "__request__", {})
 
 
 def _positional(function: Callable[..., Any]) -> list[str]:
@@ -81,10 +87,11 @@ def _check(name: str, value: object, annotation: Any) -> None:
 
 
 def helps(function: Callable[..., Any]) -> dict[str, str]:
-    """The help of each option that the docstring of a function lists under `Args`."""
+    """The help of each option that the docstring of a function lists under `Args`, or that its request declares."""
     _, _, after = inspect.cleandoc(function.__doc__ or "").partition("\nArgs:\n")
     entries = re.findall(r"^    \*?(\w+): (.*(?:\n      .*)*)", after.partition("\n\n")[0], re.MULTILINE)
-    return {name: " ".join(text.split()) for name, text in entries}
+    documented = {name: " ".join(text.split()) for name, text in entries}
+    return documented | {name: declared.help for name, declared in _of_request(function).items()}
 
 
 OUTPUT = "Output"
@@ -108,7 +115,8 @@ def options_of(functions: Iterable[Callable[..., Any]], settings: Settings) -> t
     own: dict[str, inspect.Parameter] = {}
     of_workload: dict[str, inspect.Parameter] = {}
     for function in functions:
-        texts, types = helps(function), own_types(function)
+        texts, types, of_request = helps(function), own_types(function), _of_request(function)
+        searched: Mapping[str, Declared] = getattr(function, "__searched__", DECLARED)
         parameters = inspect.signature(function).parameters
         for position, (name, parameter) in enumerate(parameters.items()):
             if name == "progress" or name not in {**texts, **DECLARED} or name in own or name in of_workload:
@@ -116,9 +124,12 @@ def options_of(functions: Iterable[Callable[..., Any]], settings: Settings) -> t
             further = settings.get(name, {})
             if name in types:
                 shown = {"help": _spelled(texts[name], parameters), **further}
-                own[name] = _option(parameter.replace(annotation=types[name]), position, shown)
+                choices: tuple[str, ...] = ()
+                if (of_record := of_request.get(name)) is not None:
+                    shown, choices = {"rich_help_panel": of_record.group, **shown}, of_record.choices
+                own[name] = _option(parameter.replace(annotation=types[name]), position, shown, choices)
             else:
-                declared = DECLARED[name]
+                declared = searched[name]
                 shown = {"help": declared.help, "rich_help_panel": declared.group, **further}
                 of_workload[name] = _option(parameter, position, shown, declared.choices)
     return [*own.values()], [*of_workload.values()]

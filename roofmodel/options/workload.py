@@ -2,12 +2,13 @@
 
 The command line, the signatures of the Python functions, the axes and columns of a sweep, the search of a plan, the
 reference and the messages on invalid values come from `Options`. `scripts/options` writes `keywords.py` from it.
+The request of a command is such a record, too; see `plan/request.py`.
 """
 
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
-from functools import partial
 from itertools import product
+from types import NoneType
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
 from roofmodel.errors import Option, WorkloadError, shorten
@@ -47,10 +48,13 @@ Kind = Literal["count", "name", "settings", "time", "share"]
 SIZE_EXAMPLES, LENGTH_EXAMPLES = ("1,2,4", "1:8, 1:64:*2"), ("512,1024", "512:4096:512, 1:4096:*2")
 
 
-class Declared(NamedTuple):
-    """What `Options` declares of an option besides its name, type and default."""
+Record = TypeVar("Record")
 
-    group: str
+
+class Declared(NamedTuple):
+    """What a record such as `Options` declares of an option besides its name, type and default."""
+
+    group: str | None
     help: str
     minimum: int = 0
     maximum: float = MAX_VALUE
@@ -62,6 +66,10 @@ class Declared(NamedTuple):
     plans: tuple[PlanKind, ...] = ()
     plan_help: str = ""
     """The plans that search values of this option, and its help in `roof plan`."""
+    example: object = None
+    """A value of an option that a request needs or that is a time, for messages."""
+    check: Callable[[str, Any], Any] | None = None
+    """Returns the checked value of the option of this name, in place of the check of its kind."""
     type: Any = None
     kind: Kind = "name"
     choices: tuple[str, ...] = ()
@@ -323,16 +331,26 @@ DEFAULTS: Mapping[str, Any] = Options._field_defaults
 def _with_kind(annotation: Any) -> Declared:
     """The declaration in an annotation, with what follows from its type."""
     of_value = annotation.__origin__
-    kinds = (of_value,) if get_origin(of_value) is Literal else get_args(of_value) or (of_value,)
-    names = tuple(name for kind in kinds if get_origin(kind) is Literal for name in get_args(kind))
-    kind: Kind = "count" if int in kinds else "name" if float not in kinds else "time" if str in kinds else "share"
-    if set(get_args(EngineOption)) <= set(kinds):
+    types = (of_value,) if get_origin(of_value) is Literal else get_args(of_value) or (of_value,)
+    names = tuple(name for each in types if get_origin(each) is Literal for name in get_args(each))
+    kind: Kind = "name"
+    if set(get_args(EngineOption)) <= set(types):
         kind = "settings"
+    elif int in types:
+        kind = "count"
+    elif {*types} <= {float, str, NoneType} and float in types:
+        kind = "time" if str in types else "share"
     declared: Declared = annotation.__metadata__[0]
-    return declared._replace(type=of_value, kind=kind, choices=names)
+    return declared._replace(type=of_value, kind=kind, choices=declared.choices or names)
 
 
-DECLARED: Mapping[str, Declared] = {name: _with_kind(each) for name, each in Options.__annotations__.items()}
+def declared_options(record: Any) -> dict[str, Declared]:
+    """The options that a record declares. Other fields have no Declared in their annotation."""
+    annotations: dict[str, Any] = record.__annotations__
+    return {name: _with_kind(each) for name, each in annotations.items() if get_origin(each) is Annotated}
+
+
+DECLARED: Mapping[str, Declared] = declared_options(Options)
 
 
 def key_of(option: str) -> str:
@@ -340,15 +358,18 @@ def key_of(option: str) -> str:
     return f"{option}_seconds" if DECLARED[option].kind == "time" else option
 
 
-def valid(option: str, value: object) -> Any:
+def valid(option: str, value: object, declared: Declared | None = None) -> Any:
     """The value of an option: a time in seconds, a share as a number, others as they are.
 
-    Raises WorkloadError, with values that work, for a value that its declaration excludes.
+    Without a declaration it is the option of a workload. Raises WorkloadError, with values that work, for a value that
+    the declaration excludes.
     """
-    declared = DECLARED[option]
+    declared = declared or DECLARED[option]
     kind, known_values, low, high = declared.kind, declared.choices, declared.minimum, declared.maximum
+    if declared.check is not None:
+        return declared.check(option, value)
     if kind == "time":
-        return seconds_of(option, value, declared.examples[0], high, zero=True)
+        return seconds_of(option, value, str(declared.example), high)
     if kind == "share":
         return _share(option, value)
     if kind == "settings":
@@ -358,6 +379,20 @@ def valid(option: str, value: object) -> Any:
     if known_values and not (option == "weights" and mean_bits(value)):
         check_one_of(option, value, known_values)
     return value
+
+
+def valid_request(record: type[Record], options: Mapping[str, Any], **fields: Any) -> Record:
+    """The request with these options, checked, and with its fields that are no options.
+
+    Raises WorkloadError for an invalid value, and for an option without default that is missing.
+    """
+    defaults: Mapping[str, Any] = record._field_defaults  # type: ignore[attr-defined]
+    for name, declared in declared_options(record).items():
+        if name not in options and name not in defaults:
+            raise WorkloadError(Option(name), " is missing; try ", Option(name, declared.example))
+        value = options.get(name, defaults.get(name))
+        fields[name] = value if value is None and NoneType in get_args(declared.type) else valid(name, value, declared)
+    return record(**fields)
 
 
 def check_size(option: str, value: object, low: int, high: int) -> None:
@@ -447,9 +482,27 @@ def lists_axes(function: Function) -> Function:
     return _with_axes(function, DECLARED)
 
 
-def lists_search(plan: PlanKind) -> Callable[[Function], Function]:
-    """Show the options that a plan searches, in place of the `**search` of a function."""
-    return partial(_with_axes, names=[name for name, option in DECLARED.items() if plan in option.plans])
+def lists_request(record: Any, plan: PlanKind) -> Callable[[Function], Function]:
+    """Show the options of a request, and those that the plan searches, in place of the `**options` of a function.
+
+    The function is checked and becomes a command as if its signature and docstring had the options of the request.
+    """
+    declared = declared_options(record)
+    searched = {
+        name: option._replace(help=option.plan_help, group=TRAINING if option.plans == ("training",) else option.group)
+        for name, option in DECLARED.items()
+        if plan in option.plans
+    }
+    axes = {name: _axis(option) | None for name, option in searched.items()}
+    defaults = {name: record._field_defaults.get(name, inspect.Parameter.empty) for name in declared}
+
+    def decorated(function: Function) -> Function:
+        types = {name: option.type for name, option in declared.items()} | axes
+        with_options(function, inspect.signature(function), types, {**dict.fromkeys(axes), **defaults})
+        function.__dict__.update(__request__=declared, __searched__=searched)
+        return function
+
+    return decorated
 
 
 def _with_axes(function: Function, names: Iterable[str]) -> Function:

@@ -1,20 +1,22 @@
-"""Parallel layouts and number formats that a plan searches."""
+"""What a plan searches: parallel layouts, number formats, devices; the notes on what it does not search."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import product
-from typing import Any, NamedTuple
+from time import monotonic
+from typing import Any, NamedTuple, TypeVar
 
 from roofmodel.counting.tensors import FORMATS, number_format
 from roofmodel.counting.workload import Parallel
 from roofmodel.devices.device import Device
 from roofmodel.engines.engine import Engine
-from roofmodel.errors import Option, WorkloadError
+from roofmodel.errors import AnswerNote, Option, Text, WarningNote, WorkloadError, joined
 from roofmodel.models.architecture import Architecture
-from roofmodel.options.workload import DEFAULTS
+from roofmodel.numbers import units
+from roofmodel.options.workload import DECLARED, DEFAULTS
 from roofmodel.steps.options import auto_dtype, half_with_pipe, has_pipe, runs
-from roofmodel.steps.parallelism import has_experts, parallel
+from roofmodel.steps.parallelism import GPUS, has_experts, parallel
 
 QUANTIZED_COMPUTE = "fp8"
 """The compute format below 16 bits that is searched without being asked for, where the device has it."""
@@ -171,3 +173,79 @@ def _computed(device: Device, engine: Engine, candidates: Sequence[str], weights
 def options_of(layout: Layout, form: Formats) -> dict[str, Any]:
     """The layout and the formats as options of an estimate."""
     return {**layout._asdict(), **form._asdict()}
+
+
+# --- The search ------------------------------------------------------------------------------------
+
+Result = TypeVar("Result")
+
+
+def within(results: Iterable[Result], seconds: float) -> Iterator[Result]:
+    """The results that a search yields up to a time limit; at least one."""
+    end = monotonic() + seconds
+    for result in results:
+        yield result
+        if monotonic() > end:
+            return
+
+
+def incomplete(done: int, total: int, seconds: float) -> Text:
+    """The warning that the time limit ended the search."""
+    return WarningNote(
+        f"the search ended after {units.seconds(seconds)} with {done} of {total} layouts; raise ", Option("time_limit"),
+        ", or search fewer with ", Option("tp"), " or ", Option("pp"),
+    )  # fmt: skip
+
+
+def no_layout(
+    arch: Architecture, gpus: int, restrictions: Mapping[str, Sequence[Any]], training: bool = False
+) -> Iterator[Text]:
+    """Why there is no layout to search."""
+    yield from (Option("gpus", gpus), f": no layout of {arch.name} uses at most {gpus} GPUs")
+    if chosen := list(restrictions.keys() & {*GPUS, "micro_batch"}):
+        yield " with these values of "
+        yield joined(", ", [Option(option) for option in sorted(chosen)])
+    if chosen or training:
+        yield f"; tp × pp × dp must be at most {gpus}"
+    if training:
+        yield ", dp × micro-batch must divide the batch of a training step"
+        yield ", and vpp must divide the layers of a pipeline stage; vpp above 1 also needs pp above 1, and a "
+        yield "number of microbatches that is a multiple of pp"
+
+
+def no_format(devices: Sequence[Device], restrictions: Mapping[str, Sequence[Any]]) -> Iterator[Text]:
+    """Why there are no formats to search."""
+    dtypes = ",".join(map(str, restrictions.get("dtype", ["fp16"])))
+    yield from (Option("dtype", dtypes), f": no device has a pipe for it; they have {_formats_of(devices)}")
+
+
+def device_notes(devices: Sequence[Device], searched: Sequence[Device]) -> Iterator[Text]:
+    """The devices that are not searched, and what the times of the others are if some are not calibrated."""
+    ids = {device.id for device in searched}
+    for device in devices:
+        if device.id not in ids:
+            formats = _formats_of([device])
+            yield f"{device.id} is left out: it has no pipe for the formats of the search; it has {formats}"
+    yield from _calibration_notes(searched)
+
+
+def _calibration_notes(devices: Sequence[Device]) -> Iterator[Text]:
+    uncalibrated = list(dict.fromkeys(device.id for device in devices if device.calibration is None))
+    if not uncalibrated:
+        return
+    others = len(uncalibrated) < len({device.id for device in devices})
+    after = "; they are ranked after the expected times of the other devices" if others else ""
+    yield AnswerNote(f"{', '.join(uncalibrated)}: not calibrated, so times are lower bounds{after}")
+
+
+def _formats_of(devices: Sequence[Device]) -> str:
+    """The compute formats of which some device has a pipe."""
+    return ", ".join(sorted({kind for device in devices for kind in device.types if kind in DECLARED["dtype"].choices}))
+
+
+def price_notes(prices: Mapping[str, float], devices: Sequence[Device]) -> Iterator[Text]:
+    """The devices without a price, if others have one."""
+    if prices and (missing := sorted({device.id for device in devices} - prices.keys())):
+        yield AnswerNote(
+            Option("price"), f" is missing for {', '.join(missing)}: candidates are ranked by rate per GPU"
+        )

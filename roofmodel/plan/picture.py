@@ -10,7 +10,6 @@ from roofmodel.numbers import units
 from roofmodel.plan.candidate import Candidate
 from roofmodel.plan.plan import ServingPlan
 from roofmodel.plan.ranking import format_text, name
-from roofmodel.plan.table import heading
 from roofmodel.report import canvas, labels, marks
 
 if TYPE_CHECKING:
@@ -22,9 +21,9 @@ MAX_SERIES = 24  # in the legend
 CAPTION = "Front: candidates that no other one beats in both rates. Requests in flight fill every batch."
 
 
-def draw(plan: ServingPlan, path: Path, form: str) -> None:
+def draw(plan: ServingPlan, heading: str, path: Path, form: str) -> None:
     """Draw the Pareto front into a file; `form` is png, svg or pdf. A front without points is a sentence."""
-    with canvas.picture(path, form, "Throughput against speed per user", heading(plan), CAPTION) as (figure, axes):
+    with canvas.picture(path, form, "Throughput against speed per user", heading, CAPTION) as (figure, axes):
         if plan.front:
             _draw(figure, axes, plan)
         else:

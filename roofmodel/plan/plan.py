@@ -6,9 +6,11 @@ Each pair of a layout and formats is one piece: one pass over the model evaluate
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from roofmodel.counting.workload import UNIFORM, Routing
 from roofmodel.devices.device import Device
@@ -16,29 +18,44 @@ from roofmodel.engines.engine import Engine, default_for
 from roofmodel.errors import AnswerNote, Option, Text, WarningNote, WorkloadError, ignored
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers import units
-from roofmodel.options.values import EngineName, EngineOption, Names, RoutingOption, check_whole_number, seconds_of
-from roofmodel.options.workload import MAX_VALUE, MEMORY_UTILIZATION, valid
-from roofmodel.plan.candidate import Candidate, Targets
-from roofmodel.plan.disaggregated import EngineMatching, matched, service_links
-from roofmodel.plan.layouts import Formats, Layout, formats, is_power_of_two, service_layouts
-from roofmodel.plan.options import (
-    TIME_LIMIT,
-    check_generates,
-    choices_of,
+from roofmodel.numbers.algebra import Number
+from roofmodel.options.values import EngineName, ProgressCallback, no_progress
+from roofmodel.options.workload import MEMORY_UTILIZATION, valid
+from roofmodel.plan.candidate import Candidate, Targets, candidate, with_wait
+from roofmodel.plan.disaggregated import (
+    DecodeRates,
+    EngineMatching,
+    PrefillRates,
+    decode_rates,
+    matched,
+    prefill_rates,
+    service_links,
+)
+from roofmodel.plan.layouts import (
+    Formats,
+    Layout,
     device_notes,
+    formats,
     incomplete,
-    layout_restrictions,
+    is_power_of_two,
     no_format,
     no_layout,
     price_notes,
-    service_of,
-    speculation_of,
+    service_layouts,
     within,
 )
-from roofmodel.plan.partial_load import FullBatches, fewest_engines
+from roofmodel.plan.queueing import FullBatches, fewest_engines
 from roofmodel.plan.ranking import Ranked, format_text, front, layout_text, name, ranked, violation_text
-from roofmodel.plan.search import MODES, Found, Piece, Service, Shortage, evaluate
-from roofmodel.plan.step_times import replica
+from roofmodel.plan.request import MODES, ServiceRequest
+from roofmodel.plan.serving import Points, RequestLengths, batches, largest_batch, pareto, steady_states
+from roofmodel.plan.speculation import (
+    Speculation,
+    check_generates,
+    generation_times,
+    speculation_of,
+    stored_with_draft,
+)
+from roofmodel.plan.step_times import ServingReplica, replica, stored_weights
 from roofmodel.steps.notes import kernel_notes
 from roofmodel.steps.options import auto_dtype_notes, check_kernels
 from roofmodel.steps.parallelism import has_experts
@@ -47,11 +64,57 @@ from roofmodel.steps.routing import check_routing, read_routing, routing_notes
 from roofmodel.sweep.processes import in_processes
 from roofmodel.sweep.sweep import prices_by_device
 
-SHOWN = 8
-"""Candidates that a plan reports."""
-
 EngineKey = tuple[str, Layout, Formats]
 """Device, layout and formats of an engine."""
+
+
+class Service(NamedTuple):
+    """A request as the pieces of the search use it: with the draft model, the routing of the model, the engine."""
+
+    traffic: RequestLengths
+    targets: Targets
+    gpus: int
+    memory_utilization: float = MEMORY_UTILIZATION
+    speculation: Speculation | None = None
+    modes: tuple[str, ...] = MODES
+    routing: Routing | None = None  # None: a model without experts
+    engine: EngineName = ""
+    engine_option: tuple[tuple[str, str], ...] = ()
+
+
+class Piece(NamedTuple):
+    """One layout with one set of formats on one device."""
+
+    arch: Architecture
+    device: Device
+    layout: Layout
+    formats: Formats
+    service: Service
+    price: float | None = None
+    separates: bool = True  # whether its engine is also one of disaggregated serving
+
+
+class Shortage(NamedTuple):
+    """A layout that does not fit with one sequence: the bytes per GPU that it needs and may use."""
+
+    device: str
+    layout: Layout
+    formats: Formats
+    needed: Number
+    usable: Number
+
+
+class Found(NamedTuple):
+    """The result of a piece: the number of its candidates, the best or nearest one, its engine's full batches, the
+    Pareto front; the rates of one engine that only decodes or only computes prompts."""
+
+    points: int = 0
+    best: Candidate | None = None
+    full: FullBatches | None = None  # of the best candidate's engine, if it is mixed and a rate is required
+    front: tuple[Candidate, ...] = ()
+    shortage: Shortage | None = None
+    decode: DecodeRates | None = None
+    prefill: PrefillRates | None = None
 
 
 class ServingPlan(NamedTuple):
@@ -75,52 +138,21 @@ class ServingPlan(NamedTuple):
 
 
 def plan(
-    arch: Architecture,
-    devices: Sequence[Device],
-    *,
-    gpus: int,
-    isl: int,
-    osl: int,
-    ttft: float | str | None = None,
-    tpot: float | str | None = None,
-    requests: float | str | None = None,
-    price: float | str | Mapping[str, float] | None = None,
-    memory_utilization: float = MEMORY_UTILIZATION,
-    mode: Names | None = None,
-    draft: Architecture | str | None = None,
-    draft_tokens: int | None = None,
-    acceptance: float | None = None,
-    routing: RoutingOption | Routing | None = None,
-    engine: EngineName | None = None,
-    engine_option: EngineOption | None = None,
-    top: int = SHOWN,
-    time_limit: float | str = TIME_LIMIT,
-    cluster: str | None = None,
-    progress: Callable[[str, int, int], None] = lambda what, done, total: None,
-    **given: Any,
-) -> ServingPlan:
-    """The best layouts, formats and batches of a service on at most `gpus` GPUs.
+    arch: Architecture, devices: Sequence[Device], request: ServiceRequest, drafter: Architecture | None = None,
+    progress: ProgressCallback = no_progress,
+) -> ServingPlan:  # fmt: skip
+    """The best layouts, formats and batches of a service on at most `request.gpus` GPUs.
 
-    `given` restricts the search: `tp`, `pp`, `dp`, `ep`, `dtype`, `weights`, `kv`, `activations`, each with one or
-    several values. `ttft` and `tpot` are seconds, or text with a unit; `requests` is a rate such as `5/s`. `mode` is
-    "mixed", "disaggregated" or both. `draft` is a draft model, or "mtp"; it drafts `draft_tokens` per step, each of
-    which is right with probability `acceptance`. `routing` is how tokens choose experts; `engine` serves. The search
-    ends at the latest after `time_limit`, in seconds or as text with a unit.
-    Raises WorkloadError for an invalid value, and where no layout divides the model.
+    `drafter` is the model of the name `request.draft`; None without one and for multi-token prediction. Raises
+    WorkloadError for a value that is invalid for the model, and where no layout divides the model.
     """
     check_generates(arch)
-    service = service_of(gpus, isl, osl, ttft, tpot, requests, memory_utilization)._replace(
-        speculation=speculation_of(arch, draft, draft_tokens, acceptance), modes=choices_of("mode", mode, MODES),
-        engine=engine or default_for("decoder_inference"), engine_option=valid("engine_option", engine_option or ()),
-    )  # fmt: skip
+    service, routing_remarks = _service(arch, request, drafter)
     loaded = Engine.load(service.engine, service.engine_option)
     check_kernels(loaded, devices)
     engine_name = loaded.id
-    service, routing_remarks = _with_routing(arch, service, routing)
-    check_whole_number("top", top, 1, MAX_VALUE)
-    seconds = seconds_of("time_limit", time_limit, TIME_LIMIT, highest=86400)
-    restricted = layout_restrictions(given)
-    prices = prices_by_device(price, devices)
+    gpus, restricted, seconds = service.gpus, request.search, float(request.time_limit)
+    prices = prices_by_device(request.price, devices)
     searched = {device.id: formats(arch, device, loaded, restricted) for device in devices}
     is_given = not restricted.keys().isdisjoint({"tp", "pp", "ep"})
     pieces = [
@@ -135,7 +167,7 @@ def plan(
         raise WorkloadError(
             *(no_layout(arch, gpus, restricted) if any(searched.values()) else no_format(devices, restricted))
         )
-    results = list(_reported(within(_evaluated(pieces, cluster), seconds), len(pieces), progress))
+    results = list(_reported(within(_evaluated(pieces, request.cluster), seconds), len(pieces), progress))
     pairs, apart, apart_points = _disaggregated(results, devices, service, prices)
     points = [*(point for result in results for point in result.front), *apart_points]
     best = [*(result.best for result in results if result.best is not None), *apart]
@@ -147,7 +179,7 @@ def plan(
     }
     best_ranked = [
         entry._replace(candidate=entry.candidate._replace(engine=engine_name))
-        for entry in ranked(best, top, service.targets)
+        for entry in ranked(best, request.top, service.targets)
     ]
     nearest = None
     if shortages and not best:
@@ -196,13 +228,21 @@ def _engine_key(candidate: Candidate) -> EngineKey:
     return candidate.device, candidate.layout, candidate.formats
 
 
-def _with_routing(
-    arch: Architecture, service: Service, option: RoutingOption | Routing | None
+def _service(
+    arch: Architecture, request: ServiceRequest, drafter: Architecture | None
 ) -> tuple[Service, Iterable[Text]]:
-    """The service with this routing, and a note on it. Raises WorkloadError if it is invalid for the model."""
+    """The request for this model, and notes on its routing. Raises WorkloadError if it is invalid for the model."""
+    limits = [None if limit is None else float(limit) for limit in (request.ttft, request.tpot, request.requests)]
+    service = Service(
+        RequestLengths(request.isl, request.osl), Targets(*limits), request.gpus, request.memory_utilization,
+        speculation_of(arch, request, drafter), tuple(request.mode or MODES),
+        engine=request.engine or default_for("decoder_inference"),
+        engine_option=valid("engine_option", request.engine_option or ()),
+    )  # fmt: skip
     if not has_experts(arch):
-        return service, [] if option is None else [ignored("routing", f"{arch.name} has no experts")]
-    routing = UNIFORM if option is None else read_routing(option)
+        unused = request.routing is not None
+        return service, [ignored("routing", f"{arch.name} has no experts")] * unused
+    routing = UNIFORM if request.routing is None else read_routing(request.routing)
     check_routing(arch, routing)
     return service._replace(routing=routing), routing_notes(arch, routing, service.gpus)
 
@@ -215,7 +255,7 @@ def _evaluated(pieces: Sequence[Piece], cluster: str | None) -> Iterator[Found]:
     return evaluate_on_cluster(evaluate, pieces, cluster)
 
 
-def _reported(results: Iterable[Found], total: int, progress: Callable[[str, int, int], None]) -> Iterator[Found]:
+def _reported(results: Iterable[Found], total: int, progress: ProgressCallback) -> Iterator[Found]:
     for done, result in enumerate(results, 1):
         progress("layouts", done, total)
         yield result
@@ -239,9 +279,9 @@ def _disaggregated(
         if not links or not prefill:
             continue
         common = EngineMatching(service.gpus, service.traffic, service.targets, prices.get(device.id), links)
-        for count, candidate, several in matched(prefill, decode, common):
+        for count, best_match, several in matched(prefill, decode, common):
             searched += count
-            best.append(candidate)
+            best.append(best_match)
             points += several
     return searched, best, points
 
@@ -350,3 +390,74 @@ def _request_notes(arch: Architecture, service: Service) -> Iterator[Text]:
             Option("draft"), f": {models[1].name} has a vocabulary of {others[0]} tokens, {arch.name} one of {own}; "
             "engines need a draft model with the same tokenizer",
         )  # fmt: skip
+
+
+# --- One layout ------------------------------------------------------------------------------------
+
+
+def evaluate(piece: Piece) -> Found:
+    """All candidates of one layout with one set of formats."""
+    service, layout, traffic = piece.service, piece.layout, piece.service.traffic
+    served = replica(
+        piece.arch,
+        piece.device,
+        layout.engine,
+        piece.formats,
+        service.memory_utilization,
+        service.routing or UNIFORM,
+        service.engine,
+        service.engine_option,
+    )
+    weights = stored_weights(served)
+    stored = stored_with_draft(served, weights, service.speculation, sum(traffic))
+    largest = largest_batch(served, stored)
+    if not largest:
+        return Found(shortage=_shortage(piece, served, max(map(sum, stored))))
+    sequences = batches(largest)
+    times = generation_times(served, service.speculation, traffic, sequences)
+    result = Found()
+    if "mixed" in service.modes:
+        points, full = steady_states(served, traffic, stored, times, service.targets.requests, layout.engines)
+        result = _mixed(piece, served, points, largest)._replace(full=full)
+    if "disaggregated" in service.modes and piece.separates and layout.engine.gpus < service.gpus:
+        decode = decode_rates(served, traffic, stored, times)
+        prefill = prefill_rates(served, traffic, weights)
+        result = result._replace(decode=decode, prefill=prefill)
+    return result
+
+
+def _mixed(piece: Piece, served: ServingReplica, points: Points, largest: int) -> Found:
+    """The candidates on engines that compute prefill and decode together."""
+    fitting = points if served.usable is None else points.at(points.memory <= served.usable)
+    if len(fitting.batch):
+        return _chosen(piece, served, fitting, len(points.batch), largest)
+    if not len(points.batch):
+        return Found()
+    return Found(len(points.batch), shortage=_shortage(piece, served, points.memory.min().item()))
+
+
+def _shortage(piece: Piece, served: ServingReplica, needed: Number) -> Shortage:
+    return Shortage(piece.device.id, piece.layout, piece.formats, needed, served.usable)
+
+
+def _chosen(piece: Piece, served: ServingReplica, points: Points, searched: int, largest: int) -> Found:
+    """The best or nearest of the points, and their Pareto front."""
+    targets, layout = piece.service.targets, piece.layout
+
+    def at(place: Any) -> Candidate:
+        return candidate(
+            served, layout, points, int(place), osl=piece.service.traffic.osl, targets=targets, price=piece.price,
+            largest=largest,
+        )  # fmt: skip
+
+    first_token = with_wait(points.ttft[0], points.wait)
+    missed = targets.violation(first_token, points.tpot[0], points.requests[0] * layout.engines)
+    rates, met = points.requests[0], missed <= 1
+    best = (
+        np.lexsort((points.tpot[0], -rates, ~met))[0]
+        if met.any()
+        else np.lexsort((missed, targets.excludes_wait(points.wait)))[0]
+    )
+    in_time = np.flatnonzero(targets.meets_ttft(first_token))
+    shown = in_time[pareto(points.tpot[0][in_time], rates[in_time])]
+    return Found(searched, at(best), front=tuple(map(at, shown)))

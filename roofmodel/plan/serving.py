@@ -16,7 +16,7 @@ arXiv 2403.02310). The share of steps with a chunk is f = P / C, at most 1, and 
 The derivation is Little's law (Operations Research 9, 1961): b sequences in flight / the time that each decodes.
 Times are those of a cache of mean length: isl + osl / 2 tokens in decodes, (isl - C) / 2 tokens before a chunk; times
 are linear in both. TTFT is the time of a prefill that starts at once, with a full batch. With a required rate, it is
-the time of a prefill at this rate; `partial_load.py` gives the mean wait before it. A microbatch of each pipeline stage
+the time of a prefill at this rate; `queueing.py` gives the mean wait before it. A microbatch of each pipeline stage
 carries its own chunk.
 
 The KV cache is reserved for all sequences at their full length, isl + osl tokens, so that no request is preempted.
@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from roofmodel.counting.workload import PromptChunk
-from roofmodel.plan.partial_load import FullBatches, partial_load
+from roofmodel.plan.queueing import FullBatches, partial_load
 from roofmodel.plan.speculation import GenerationTimes
 from roofmodel.plan.step_times import Array, ServingReplica, StepTimes, Stored
 

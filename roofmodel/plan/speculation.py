@@ -22,9 +22,11 @@ from typing import NamedTuple
 
 from roofmodel.counting.workload import UNIFORM, PromptChunk
 from roofmodel.engines.engine import Host
-from roofmodel.models.architecture import Architecture
+from roofmodel.errors import Option, WorkloadError
+from roofmodel.models.architecture import Architecture, Network
 from roofmodel.numbers.algebra import Number
 from roofmodel.plan.layouts import Formats, Layout, divisors, is_possible
+from roofmodel.plan.request import MTP, ServiceRequest
 from roofmodel.plan.step_times import (
     Array,
     ServingReplica,
@@ -36,6 +38,8 @@ from roofmodel.plan.step_times import (
     stored_cache,
     stored_weights,
 )
+
+DRAFT_TOKENS, ACCEPTANCE = 3, 0.7
 
 
 class Speculation(NamedTuple):
@@ -68,6 +72,35 @@ def prediction_module(arch: Architecture) -> Architecture:
     """A module of multi-token prediction: embedding, the last layer of the model, and head."""
     stack = arch.stack
     return replace(arch, name=f"{arch.name} (MTP)", body=stack._replace(layers=stack.layers[-1:], layer_groups=None))
+
+
+def speculation_of(
+    arch: Architecture, request: ServiceRequest, drafter: Architecture | None = None
+) -> Speculation | None:
+    """Speculative decoding as the request describes it, with its draft model; None without one.
+
+    Raises WorkloadError for a draft model that is no decoder, and for options that need a draft model.
+    """
+    if request.draft is None:
+        for option in ("draft_tokens", "acceptance"):
+            if (value := getattr(request, option)) is not None:
+                raise WorkloadError(
+                    Option(option, value), " needs a draft model: ", Option("draft", "MODEL"), " or ",
+                    Option("draft", MTP),
+                )  # fmt: skip
+        return None
+    tokens = DRAFT_TOKENS if request.draft_tokens is None else request.draft_tokens
+    acceptance = ACCEPTANCE if request.acceptance is None else request.acceptance
+    if drafter is None:
+        return Speculation(prediction_module(arch), tokens, acceptance, is_mtp=True)
+    check_generates(drafter)
+    return Speculation(drafter, tokens, acceptance)
+
+
+def check_generates(arch: Architecture) -> None:
+    """Raises WorkloadError for a model that is not a decoder."""
+    if isinstance(arch.body, Network) or not arch.generates or arch.encoder:
+        raise WorkloadError(f"{arch.name} does not generate text with a decoder alone; roof plan needs such a model")
 
 
 def generation_times(

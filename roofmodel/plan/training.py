@@ -8,7 +8,7 @@ exchange of gradients it includes. All microbatches of a layout are evaluated in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
 from typing import Any, NamedTuple
 
@@ -18,32 +18,37 @@ from roofmodel.counting import phases
 from roofmodel.counting.workload import Step, Workload
 from roofmodel.devices.device import Device
 from roofmodel.engines.engine import Engine
-from roofmodel.errors import Option, Text, WarningNote, WorkloadError, ignored, shorten
+from roofmodel.errors import Option, Text, WarningNote, WorkloadError, ignored
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.layers import Patches
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number
-from roofmodel.options.values import EngineName, EngineOption, check_whole_number, seconds_of
-from roofmodel.options.workload import DECLARED, MAX_VALUE, MEMORY_UTILIZATION, Options, valid
+from roofmodel.options.values import ProgressCallback, no_progress
+from roofmodel.options.workload import DECLARED, Options, valid
 from roofmodel.plan.candidate import Shares
-from roofmodel.plan.layouts import Formats, Layout, divisors, training_layouts
-from roofmodel.plan.options import (
-    MAX_GPUS,
-    TIME_LIMIT,
-    choices_of,
+from roofmodel.plan.layouts import (
+    Formats,
+    Layout,
     device_notes,
+    divisors,
     incomplete,
-    layout_restrictions,
     no_format,
     no_layout,
-    number_of_tokens,
     price_notes,
+    training_layouts,
     within,
 )
+from roofmodel.plan.plan import Shortage
 from roofmodel.plan.ranking import layout_text
-from roofmodel.plan.search import Shortage
-from roofmodel.plan.training_candidate import Choices, TrainingCandidate, TrainingRun
-from roofmodel.plan.training_ranking import RankedTraining, by_merit, ranked_training
+from roofmodel.plan.request import TrainingRequest
+from roofmodel.plan.training_candidates import (
+    Choices,
+    RankedTraining,
+    TrainingCandidate,
+    TrainingRun,
+    by_merit,
+    ranked_training,
+)
 from roofmodel.steps.capacity import usable_memory
 from roofmodel.steps.notes import kernel_notes, straggler_note
 from roofmodel.steps.options import (
@@ -60,7 +65,6 @@ from roofmodel.steps.options import (
 from roofmodel.steps.parallelism import NO_REPLICAS
 from roofmodel.steps.phase import PhaseEstimate, estimates_by_stage, slowest_stage
 from roofmodel.steps.similar_steps import SimilarSteps
-from roofmodel.sweep import grid
 from roofmodel.sweep.case import INT64_EXACT, slowest_totals
 from roofmodel.sweep.processes import in_processes
 from roofmodel.sweep.sweep import prices_by_device
@@ -115,48 +119,22 @@ class TrainingFound(NamedTuple):
 
 
 def plan_training(
-    arch: Architecture,
-    devices: Sequence[Device],
-    *,
-    gpus: int,
-    tokens: float | str,
-    batch: int | None = None,
-    seq: int | None = None,
-    dtype: str | None = None,
-    attention: str = "flash",
-    price: float | str | Mapping[str, float] | None = None,
-    memory_utilization: float = MEMORY_UTILIZATION,
-    recompute: object = None,
-    sequence_parallel: object = None,
-    zero: object = None,
-    engine: EngineName | None = None,
-    engine_option: EngineOption | None = None,
-    top: int = 8,
-    time_limit: float | str = TIME_LIMIT,
-    cluster: str | None = None,
-    progress: Callable[[str, int, int], None] = lambda what, done, total: None,
-    **given: Any,
+    arch: Architecture, devices: Sequence[Device], request: TrainingRequest, progress: ProgressCallback = no_progress
 ) -> TrainingPlan:
     """The fastest layouts of a training run on at most a number of GPUs.
 
-    If all devices have a price, the device whose fastest layout trains for the fewest dollars comes first.
-    `given` restricts the search: `tp`, `pp`, `dp`, `ep`, `vpp`, `micro_batch`. `batch` are the sequences of a step, by
-    default 4 M tokens. The search ends at the latest after `time_limit`. Raises WorkloadError for an invalid value, and
-    where no layout divides the model and the batch.
+    If all devices have a price, the device whose fastest layout trains for the fewest dollars comes first. Raises
+    WorkloadError for a value that is invalid for the model, and where no layout divides the model and the batch.
     """
-    valid("attention", attention)
-    settings = valid("engine_option", engine_option or ())
-    run = _run(arch, devices, gpus, tokens, batch, seq, dtype, attention, memory_utilization, engine, settings)
+    run = _run(arch, devices, request)
     loaded = Engine.load(run.engine, run.engine_option)
     check_trains(loaded)
     check_kernels(loaded, devices)
-    check_whole_number("top", top, 1, MAX_VALUE)
-    seconds = seconds_of("time_limit", time_limit, TIME_LIMIT, highest=86400)
-    restricted = layout_restrictions(given, "training")
-    recomputing = _recomputation(recompute, attention)
-    sharding = choices_of("sequence_parallel", sequence_parallel, DECLARED["sequence_parallel"].choices)
-    zero_stages = (0, 1) if zero is None else grid.numbers("zero", zero, 0, int(DECLARED["zero"].maximum))
-    prices = prices_by_device(price, devices)
+    gpus, restricted, seconds = request.gpus, request.search, float(request.time_limit)
+    recomputing = _recomputation(restricted.get("recompute"), run.attention)
+    sharding = restricted.get("sequence_parallel", DECLARED["sequence_parallel"].choices)
+    zero_stages = restricted.get("zero", (0, 1))
+    prices = prices_by_device(request.price, devices)
     searched = [device for device in devices if has_pipe(device, run.dtype)]
     if not searched:
         raise WorkloadError(*no_format(devices, {"dtype": [run.dtype]}))
@@ -173,20 +151,20 @@ def plan_training(
     if not pieces:
         raise WorkloadError(*no_layout(arch, gpus, restricted, training=True))
     wanted = restricted.get("micro_batch")
-    results = list(_evaluated(_grouped(pieces, wanted), cluster, progress, seconds))
+    results = list(_evaluated(_grouped(pieces, wanted), request.cluster, progress, seconds))
     complete = len(results) == len(pieces)
     if not any(result.points for result in results):
         raise WorkloadError(*no_layout(arch, gpus, restricted, training=True))
     fitting = by_merit(result.best for result in results if result.best is not None)
     short = [result.shortage for result in results if result.shortage is not None]
     nearest = None if fitting or not short else min(short, key=lambda shortage: shortage.needed / shortage.usable)
-    ranked = tuple(ranked_training(fitting, top, searches_unsharded=0 in zero_stages))
+    ranked = tuple(ranked_training(fitting, request.top, searches_unsharded=0 in zero_stages))
     return TrainingPlan(
         model=arch.name, devices=tuple(device.id for device in devices), run=run, ranked=ranked,
         shortage=nearest, searched=sum(result.points for result in results), layouts=len(results), complete=complete,
         notes=(
             *arch.notes, *([] if complete else [incomplete(len(results), len(pieces), seconds)]),
-            *(auto_dtype_notes(arch) if dtype == "auto" else ()), *_zero_notes(zero, pieces),
+            *(auto_dtype_notes(arch) if request.dtype == "auto" else ()), *_zero_notes(restricted, pieces),
             *_notes(nearest), *price_notes(prices, searched), *device_notes(devices, searched),
             *dict.fromkeys(_kernel_notes(arch, searched, ranked)),
             *_straggler_notes(ranked, searched),
@@ -194,14 +172,14 @@ def plan_training(
     )  # fmt: skip
 
 
-def _recomputation(option: object, attention: str) -> tuple[str, ...]:
+def _recomputation(restriction: Sequence[str] | None, attention: str) -> Sequence[str]:
     """The kinds of recomputation that are searched."""
-    if attention == "flash" and option is not None and "selective" in grid.names(option):
+    if attention == "flash" and restriction is not None and "selective" in restriction:
         raise WorkloadError(
             Option("recompute", "selective"), " changes nothing with flash attention, which never stores the scores; "
             "try ", Option("recompute", "none"), " or ", Option("attention", "eager"),
         )  # fmt: skip
-    return choices_of("recompute", option, RECOMPUTE[attention])
+    return RECOMPUTE[attention] if restriction is None else restriction
 
 
 def _parts(arch: Architecture, pp: int, restriction: Sequence[int] | None) -> list[int]:
@@ -229,7 +207,7 @@ def _grouped(pieces: Iterable[TrainingPiece], wanted: Sequence[int] | None) -> l
 
 
 def _evaluated(
-    groups: Sequence[TrainingGroup], cluster: str | None, progress: Callable[[str, int, int], None], seconds: float
+    groups: Sequence[TrainingGroup], cluster: str | None, progress: ProgressCallback, seconds: float
 ) -> Iterator[TrainingFound]:
     if cluster is None:
         results = in_processes(evaluate, groups, pieces_per_process=1)
@@ -356,35 +334,26 @@ def _candidate(
     )  # fmt: skip
 
 
-# --- Options ----------------------------------------------------------------------------------------
+# --- The run ----------------------------------------------------------------------------------------
 
 
-def _run(
-    arch: Architecture, devices: Sequence[Device], gpus: int, tokens: float | str, batch: int | None,
-    seq: int | None, dtype: str | None, attention: str, share: float, engine: EngineName | None,
-    settings: tuple[tuple[str, str], ...],
-) -> TrainingRun:  # fmt: skip
+def _run(arch: Architecture, devices: Sequence[Device], request: TrainingRequest) -> TrainingRun:
+    """The training run of a request for this model: with its defaults."""
     if isinstance(arch.body, Network) or isinstance(arch.stack.embedding, Patches):
         raise WorkloadError(f"{arch.name} reads images; plan the training of a language model")
-    check_whole_number("gpus", gpus, 1, MAX_GPUS)
-    length = min(DEFAULT_SEQ, arch.max_tokens or DEFAULT_SEQ) if seq is None else seq
-    check_whole_number("seq", length, 1, MAX_VALUE)
-    sequences = max(1, TOKENS_PER_STEP // length) if batch is None else batch
-    check_whole_number("batch", sequences, 1, MAX_VALUE)
-    if dtype is not None and (not isinstance(dtype, str) or "," in dtype):
-        raise WorkloadError(Option("dtype"), f" is {shorten(dtype)}; give one format such as bf16")
-    if dtype is not None:
-        valid("dtype", dtype)
-    compute = auto_dtype(arch) if dtype == "auto" else dtype or half_with_pipe(arch, devices, "bf16")
-    check_training_format("dtype", compute)
+    seq = min(DEFAULT_SEQ, arch.max_tokens or DEFAULT_SEQ) if request.seq is None else request.seq
+    batch = max(1, TOKENS_PER_STEP // seq) if request.batch is None else request.batch
+    dtype = auto_dtype(arch) if request.dtype == "auto" else request.dtype or half_with_pipe(arch, devices, "bf16")
+    check_training_format("dtype", dtype)
     return TrainingRun(
-        number_of_tokens(tokens), sequences, length, gpus, compute, attention, valid("memory_utilization", share),
-        engine or default_engine(arch, ("train",), Options(dp=gpus)), settings,
+        float(request.tokens), batch, seq, request.gpus, dtype, request.attention, request.memory_utilization,
+        request.engine or default_engine(arch, ("train",), Options(dp=request.gpus)),
+        valid("engine_option", request.engine_option or ()),
     )  # fmt: skip
 
 
-def _zero_notes(option: object, pieces: Sequence[TrainingPiece]) -> Iterator[Text]:
-    if option is not None and 1 in grid.numbers("zero", option, 0, 1) and all(piece.layout.dp == 1 for piece in pieces):
+def _zero_notes(restricted: Mapping[str, Sequence[Any]], pieces: Sequence[TrainingPiece]) -> Iterator[Text]:
+    if 1 in restricted.get("zero", ()) and all(piece.layout.dp == 1 for piece in pieces):
         yield ignored("zero", NO_REPLICAS)
 
 

@@ -6,7 +6,7 @@ A command builds one `Document`. A module for each format writes it: `terminal`,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,11 +29,15 @@ class Heading(NamedTuple):
 
 
 class Paragraph(NamedTuple):
-    """One or more sentences; `dim` for a remark on the block before it, `bold` for an answer."""
+    """One or more sentences; `dim` for a remark on the block before it, `bold` for an answer.
+
+    A paragraph on `columns` of the table before it is left out where the table shows none of these titles.
+    """
 
     text: str
     dim: bool = False
     bold: bool = False
+    columns: Sequence[str] = ()
 
 
 class Items(NamedTuple):
@@ -128,6 +132,17 @@ class OnlyTerminal(NamedTuple):
 Block = Heading | Paragraph | Items | Code | Facts | Equations | TextTable | Rows | Figure | OnlyTerminal
 
 
+def explained(blocks: Iterable[Block], titles: Callable[[Rows], Sequence[str]]) -> Iterator[Block]:
+    """The blocks without the paragraphs on columns that are not shown; `titles` gives those of a table."""
+    rows: Rows | None = None
+    for block in blocks:
+        if isinstance(block, Rows):
+            rows = block
+        if isinstance(block, Paragraph) and block.columns and not (rows and {*block.columns} & {*titles(rows)}):
+            continue
+        yield block
+
+
 class Document(NamedTuple):
     """The answer of a command.
 
@@ -150,4 +165,5 @@ class Document(NamedTuple):
 
     def printed(self) -> Iterator[Block]:
         """The blocks of Markdown, pages and LaTeX."""
-        return (block for block in self.blocks if not isinstance(block, OnlyTerminal))
+        blocks = (block for block in self.blocks if not isinstance(block, OnlyTerminal))
+        return explained(blocks, lambda rows: [column.title or "" for column in rows.cells()])

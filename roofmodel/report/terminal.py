@@ -26,7 +26,9 @@ from roofmodel.report.document import (
     Paragraph,
     Rows,
     TextTable,
+    explained,
 )
+from roofmodel.report.table import TerminalTable
 
 MIN_LABEL = 11  # columns of the labels of facts
 _HIGHLIGHTS = {
@@ -47,9 +49,8 @@ class TerminalDocument:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         previous: Block = Heading(self.document.title, 1)
         yield Text(self.document.title, style="bold")
-        for block in self.document.blocks:
-            if isinstance(block, Figure):
-                continue
+        blocks = (block for block in self.document.blocks if not isinstance(block, Figure))
+        for block in explained(blocks, lambda rows: _table(rows).titles(options.max_width)):
             if isinstance(block, Heading) or (isinstance(block, Facts) and isinstance(previous, Facts)):
                 yield Text()
             yield from rendered(block, options.max_width)
@@ -77,10 +78,14 @@ def rendered(block: Block, width: int) -> Iterator[RenderableType]:
     elif isinstance(block, TextTable):
         yield _text_table(block)
     elif isinstance(block, Rows):
-        yield block.table.terminal(block.rows[: block.most])
+        yield _table(block)
         yield from omitted_rows(len(block.rows) - (block.most or len(block.rows)), *block.formats, which=block.which)
     elif isinstance(block, OnlyTerminal):
         yield block.render(width)
+
+
+def _table(block: Rows) -> TerminalTable:
+    return block.table.terminal(block.rows[: block.most])
 
 
 def _facts(facts: Facts, width: int) -> RichTable:

@@ -12,7 +12,7 @@ import roofmodel
 from roofmodel import plan, plan_training
 from roofmodel.app import app
 from roofmodel.errors import RoofError, WorkloadError
-from roofmodel.options.keywords import TrainingSearch
+from roofmodel.options.keywords import TrainingOptions
 from roofmodel.options.workload import DECLARED, DEFAULTS, MAX_VALUE, key_of, non_default_options, valid
 from roofmodel.sweep.case import COLUMNS
 from roofmodel.sweep.table import TITLES
@@ -54,7 +54,7 @@ def test_a_plan_takes_the_options_that_it_searches() -> None:
     assert "zero" not in of_service
     assert {"zero", "tp"} <= of_training.keys()
     assert "weights" not in of_training
-    assert of_training["zero"].annotation == get_type_hints(TrainingSearch)["zero"]
+    assert of_training["zero"].annotation == get_type_hints(TrainingOptions)["zero"]
 
 
 def test_an_option_that_a_plan_does_not_search_is_an_error() -> None:

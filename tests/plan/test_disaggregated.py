@@ -13,11 +13,12 @@ from roofmodel.plan import disaggregated
 from roofmodel.plan.candidate import Candidate, PrefillEngines, Targets
 from roofmodel.plan.disaggregated import DecodeRates, EngineMatching, PrefillRates, ServiceLink, service_links
 from roofmodel.plan.layouts import Formats, Layout
-from roofmodel.plan.plan import ServingPlan, plan
+from roofmodel.plan.plan import ServingPlan
 from roofmodel.plan.ranking import reason
 from roofmodel.plan.serving import RequestLengths
 from roofmodel.plan.step_times import StepTimes
 from roofmodel.timing.timing import Expected
+from tests.plan.searching import plan
 
 MODEL, ISL, OSL = "llama-3.1-8b", 2048, 64
 H100 = Device.load("h100")

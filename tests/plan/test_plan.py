@@ -20,13 +20,13 @@ from roofmodel.errors import WorkloadError
 from roofmodel.models import hub
 from roofmodel.plan.candidate import Candidate
 from roofmodel.plan.layouts import Layout, formats, service_layouts, training_layouts
-from roofmodel.plan.plan import ServingPlan, plan
+from roofmodel.plan.plan import ServingPlan
 from roofmodel.plan.ranking import ranked, reason, ties
 from roofmodel.plan.serving import batches, chunks
-from roofmodel.plan.training import plan_training
 from roofmodel.steps.estimate import estimate
 from roofmodel.steps.options import workload
 from roofmodel.timing.timing import Expected
+from tests.plan.searching import plan, plan_training
 
 MODEL, ISL, OSL = "llama-3.1-8b", 1024, 128
 ONE_FORMAT = {"dtype": "bf16", "kv": "bf16"}

@@ -19,9 +19,8 @@ from roofmodel.devices.device import Device
 from roofmodel.models import hub
 from roofmodel.plan.candidate import Candidate
 from roofmodel.plan.disaggregated import _cheapest_so_far
-from roofmodel.plan.partial_load import FullBatches, fewest_engines, partial_load
-from roofmodel.plan.plan import plan
-from roofmodel.plan.queueing import mean_wait
+from roofmodel.plan.queueing import FullBatches, fewest_engines, mean_wait, partial_load
+from tests.plan.searching import plan
 
 
 def simulated(rate: float, servers: int, requests: int = 200_000) -> float:

@@ -11,7 +11,7 @@ from roofmodel.counting.workload import PromptChunk
 from roofmodel.devices.device import Device
 from roofmodel.models import hub
 from roofmodel.plan.layouts import Formats, Layout
-from roofmodel.plan.partial_load import FullBatches
+from roofmodel.plan.queueing import FullBatches
 from roofmodel.plan.serving import Points, RequestLengths, peak_memory, steady_states
 from roofmodel.plan.speculation import GenerationTimes, generation_times
 from roofmodel.plan.step_times import ServingReplica, StepTimes, replica

@@ -14,12 +14,12 @@ from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
 from roofmodel.plan.candidate import Candidate
 from roofmodel.plan.layouts import Formats, Layout
-from roofmodel.plan.plan import plan
 from roofmodel.plan.speculation import Speculation, draft_engine, generation_times, prediction_module
 from roofmodel.plan.step_times import ServingReplica, decode_times, mixed_times, replica, stored_weights
 from roofmodel.steps.options import workload
 from roofmodel.timing.roofline import place
 from roofmodel.timing.timing import formula
+from tests.plan.searching import plan
 
 MODEL = hub.load("llama-3.1-8b")
 SMALL = hub.load("llama-3.2-1b")

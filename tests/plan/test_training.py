@@ -13,11 +13,11 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError
 from roofmodel.models import hub
 from roofmodel.plan.layouts import Layout
-from roofmodel.plan.options import number_of_tokens
-from roofmodel.plan.training import TrainingPlan, plan_training
-from roofmodel.plan.training_candidate import TrainingCandidate
-from roofmodel.plan.training_ranking import ranked_training, training_reason
+from roofmodel.plan.request import number_of_tokens
+from roofmodel.plan.training import TrainingPlan
+from roofmodel.plan.training_candidates import TrainingCandidate, ranked_training, training_reason
 from roofmodel.timing.timing import Expected
+from tests.plan.searching import plan_training
 
 MODEL, BATCH, SEQ = "gpt2-xl", 64, 1024
 
@@ -295,7 +295,7 @@ def test_a_model_that_does_not_fit_names_the_layout_that_lacks_least() -> None:
 
 @pytest.mark.parametrize(("text", "number"), [("15T", 15e12), ("300B", 3e11), (1e9, 1e9), ("2.5m", 2.5e6), ("7", 7)])
 def test_numbers_of_tokens_have_letters_for_powers_of_thousand(text: float | str, number: float) -> None:
-    assert number_of_tokens(text) == number
+    assert number_of_tokens("tokens", text) == number
 
 
 @pytest.mark.parametrize(

@@ -144,11 +144,9 @@ def test_help_names_every_choice_of_an_option(name: str) -> None:
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
 def test_a_docstring_has_each_own_parameter(function: Any) -> None:
-    shared_with_plan = {"price", "memory_utilization", "family", "top", "time_limit", "cluster", "progress"}
     kwargs = {"options", "workload", "search"}
     own = own_types(function).keys() - {"return"} - kwargs
-    assert own - helps(function).keys() == (shared_with_plan if function is roofmodel.plan_training else set())
-    assert helps(function).keys() <= own
+    assert own == helps(function).keys()
 
 
 @pytest.mark.parametrize("name", ["family", "times", "cluster"])

@@ -75,6 +75,21 @@ def test_a_terminal_has_fewer_headings_and_rows_than_a_page() -> None:
     assert "<td>9</td>" in page
 
 
+def test_a_paragraph_on_a_column_is_shown_with_the_column() -> None:
+    """At 7 columns, `aa` and its blank leave 4 for `bbbbb`, which a narrow terminal may leave out; no row has a `c`."""
+    table = Table("t", [Column("a", "aa"), Column("b", "bbbbb", priority=1), Column("c", "c")])
+    legends = [Paragraph(f"on {title}", columns=(title,)) for title in ("aa", "bbbbb", "c")]
+    document = Document("t", [Rows(table, [{"a": "x", "b": "y", "c": None}]), *legends], dict)
+
+    def explained(width: int) -> list[str]:
+        console = Console(file=io.StringIO(), width=width)
+        console.print(TerminalDocument(document))
+        return re.findall("^on .*(?=\n)", console.file.getvalue(), re.MULTILINE)  # type: ignore[attr-defined]
+
+    assert (explained(7), explained(8)) == (["on aa"], ["on aa", "on bbbbb"])
+    assert re.findall("on .*", markdown(document)) == ["on aa", "on bbbbb"]
+
+
 def test_markdown_has_formulas_between_dollars_and_escapes_bars() -> None:
     text = markdown(DOCUMENT)
     assert "# a_b &amp; c" in text

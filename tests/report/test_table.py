@@ -136,3 +136,13 @@ def test_every_column_of_a_file_has_a_meaning() -> None:
                     lacking.append(f"{path.relative_to(package)}:{call.lineno}: {key}")
     assert found > 100
     assert lacking == []
+
+
+def test_long_layouts_wrap_in_a_narrow_terminal_and_the_rank_stays() -> None:
+    long = "tp 2 pp 4 ep 2 → tp 4 pp 2 ep 4"
+    row = {"": "1", "layout": long, "formats": "bf16 weights fp8_block kv fp8", "TPOT": "45.2 ms", "MFU": "50%"}
+    wrapped = ("layout", "formats")
+    table = Table("t", [Column(None, title, value=title, wrap=title in wrapped) for title in row])
+    text = printed(table.terminal([row]), 50)
+    assert "…" not in text
+    assert all(word in text for word in ("1", "ep 2 →", "tp 4", "fp8_block", "45.2 ms", "50%"))

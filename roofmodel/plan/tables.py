@@ -7,8 +7,7 @@ from typing import Any
 from roofmodel.numbers import units
 from roofmodel.plan.layouts import Formats, Layout
 from roofmodel.plan.ranking import Ranked, format_text, name
-from roofmodel.plan.training_candidate import training_layout
-from roofmodel.plan.training_ranking import RankedTraining
+from roofmodel.plan.training_candidates import RankedTraining, training_layout
 from roofmodel.report.table import (
     COUNT,
     MEMORY,

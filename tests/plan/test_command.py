@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 import roofmodel
-from roofmodel.plan.report import PlanReport
-from roofmodel.report.table import Column, Table
+from roofmodel.plan.command import PlanReport
 from tests.printing import printed
 
 
@@ -53,16 +52,6 @@ def test_a_narrow_terminal_cuts_no_cell(report: PlanReport) -> None:
     assert "…" not in narrow
 
 
-def test_long_layouts_wrap_in_a_narrow_terminal_and_the_rank_stays() -> None:
-    long = "tp 2 pp 4 ep 2 → tp 4 pp 2 ep 4"
-    row = {"": "1", "layout": long, "formats": "bf16 weights fp8_block kv fp8", "TPOT": "45.2 ms", "MFU": "50%"}
-    wrapped = ("layout", "formats")
-    table = Table("t", [Column(None, title, value=title, wrap=title in wrapped) for title in row])
-    text = printed(table.terminal([row]), 50)
-    assert "…" not in text
-    assert all(word in text for word in ("1", "ep 2 →", "tp 4", "fp8_block", "45.2 ms", "50%"))
-
-
 def test_the_document_has_the_candidates_in_order(report: PlanReport) -> None:
     found = json.loads(json.dumps(report.to_dict(), allow_nan=False))
     rates = [one["tokens_per_second_per_gpu"] for one in found["candidates"]]
@@ -82,6 +71,15 @@ def test_files_have_rows_or_a_picture(report: PlanReport, tmp_path: Path) -> Non
     assert [row["tp"] for row in rows] == [str(one["tp"]) for one in report.to_dict()["candidates"]]
     assert "tokens/s per user" in image.read_text()
     assert len(report.to_frame()) == len(rows)
+
+
+def test_the_page_has_the_candidates_the_reasons_and_the_front(report: PlanReport, tmp_path: Path) -> None:
+    page = report.save(tmp_path / "plan.html").read_text()
+    assert 'aria-label="Pareto front of meta-llama/Llama-3.1-8B · 2 × h100-sxm' in page
+    assert "tokens/s per user" in page
+    shown = [part for part in ("a higher rate needs", "ties: ranks whose intervals of the rate") if part in page]
+    assert len(shown) == 2
+    assert "not shown at" not in page
 
 
 def test_a_model_that_does_not_fit_has_no_rows_but_a_shortage(impossible: PlanReport, tmp_path: Path) -> None:

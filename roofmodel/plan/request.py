@@ -1,0 +1,266 @@
+"""The requests of `roof plan`: the options of each kind of plan, declared once: type, default, range, help, group.
+
+The signatures of `plan` and `plan_training`, the command line, the reference, and the checks of the values come from
+these records. `scripts/options` writes the keyword types of the two functions from them. A function passes one checked
+record to the search.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, NamedTuple, TypeVar
+
+from roofmodel.engines.former_options import removed_option
+from roofmodel.errors import Option, WorkloadError, choices, shorten
+from roofmodel.numbers import units
+from roofmodel.options.signature import OUTPUT
+from roofmodel.options.values import (
+    MAX_SECONDS,
+    AttentionMode,
+    EngineName,
+    EngineOption,
+    Model,
+    Names,
+    RoutingOption,
+    check_one_of,
+)
+from roofmodel.options.workload import (
+    DECLARED,
+    MEMORY_UTILIZATION,
+    REMOVED,
+    TRAINING,
+    WORKLOAD,
+    Declared,
+    PlanKind,
+    valid,
+    valid_request,
+)
+from roofmodel.sweep import grid
+
+MAX_GPUS = 4096
+MAX_RATE = 1e6  # requests per second
+MTP = "mtp"
+"""The value of `draft` for multi-token prediction."""
+MODES = ("mixed", "disaggregated")
+TARGETS, SPECULATION = "Targets", "Speculative decoding"
+"""Groups of options in `--help`."""
+
+
+def _choice_of_modes(option: str, value: object) -> tuple[str, ...]:
+    names = tuple(map(str, grid.names(value)))
+    for name in names:
+        check_one_of(option, name, MODES)
+    return names
+
+
+def _rate(option: str, value: object) -> float:
+    """Requests per second, from text such as `5/s`, `300/min`, or a number of requests per second."""
+    number, _, per = str(value).partition("/")
+    try:
+        rate = float(number) / {"": 1, "s": 1, "min": 60, "h": 3600}[per.strip()]
+    except (ValueError, KeyError):
+        raise WorkloadError(
+            Option(option), f": {shorten(value)} is no rate; try ", Option(option, "5/s"), " or ",
+            Option(option, "300/min"),
+        ) from None  # fmt: skip
+    if not 0 < rate <= MAX_RATE:
+        raise WorkloadError(
+            Option(option), f" is {shorten(value)}; it must be above 0 and at most {units.si(MAX_RATE)}/s; try ",
+            Option(option, "5/s"),
+        )  # fmt: skip
+    return rate
+
+
+def _probability(option: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise WorkloadError(Option(option), f" is {shorten(value)}; it must be a number from 0 to 1, such as 0.7")
+    return float(value)
+
+
+def number_of_tokens(option: str, value: object) -> float:
+    """A number of tokens, from a number or text such as `15T`, `300B`."""
+    text = str(value).strip()
+    factor = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}.get(text[-1:].upper())
+    try:
+        tokens = float(text[:-1]) * factor if factor else float(text)
+    except ValueError:
+        tokens = 0.0
+    if not 0 < tokens < float("inf"):
+        raise WorkloadError(Option(option), f": {shorten(value)} is no number of tokens; try ", Option(option, "15T"))
+    return tokens
+
+
+def _one_format(option: str, value: object) -> Any:
+    if not isinstance(value, str) or "," in value:
+        raise WorkloadError(Option(option), f" is {shorten(value)}; give one format such as bf16")
+    return valid(option, value)
+
+
+# --- Options of both plans ------------------------------------------------------------------------
+
+Gpus = Annotated[
+    int,
+    Declared(
+        WORKLOAD,
+        "Number of GPUs; a service or a training run uses at most these.",
+        minimum=1,
+        maximum=MAX_GPUS,
+        example=8,
+    ),
+]
+Price = Annotated[
+    float | str | Mapping[str, float] | None,
+    Declared(TARGETS, "Price of a GPU in dollars per hour: 2 for every device, or a100=1.5,h100=3."),
+]
+UsableMemory = Annotated[float, Declared(WORKLOAD, "Share of a device's memory that may be used.")]
+Software = Annotated[
+    EngineName | None,
+    Declared(
+        WORKLOAD,
+        "Software that runs the model, as for estimate (default: vllm for a service; for training megatron on several "
+        "GPUs, else torch).",
+    ),
+]
+SoftwareOption = Annotated[
+    EngineOption | None, Declared(WORKLOAD, "KEY=VALUE, such as attention=flashinfer, as for estimate.")
+]
+Top = Annotated[int, Declared(OUTPUT, "Number of candidates to show, at least one per device.", minimum=1)]
+TimeLimit = Annotated[
+    float | str,
+    Declared(
+        OUTPUT,
+        'Time limit of the search. "complete" in the JSON is false if it ended before all layouts.',
+        maximum=86400,
+        example="60s",
+    ),
+]
+Cluster = Annotated[
+    str | None,
+    Declared(None, "Compute with Dask: the address of a scheduler, or local for processes on this machine."),
+]
+
+
+class ServiceRequest(NamedTuple):
+    """The question of `plan`: requests, targets, GPUs, and what restricts the search. Its values are checked: times are
+    seconds, rates are requests per second."""
+
+    gpus: Gpus
+    isl: Annotated[int, Declared(WORKLOAD, "Prompt tokens of a request.", minimum=1, example=4096)]
+    osl: Annotated[int, Declared(WORKLOAD, "New tokens of a request.", minimum=2, example=512)]
+    ttft: Annotated[
+        float | str | None,
+        Declared(
+            TARGETS,
+            "Limit of the time to first token, such as 500ms; with --requests, it includes the wait.",
+            maximum=MAX_SECONDS,
+            example="500ms",
+        ),
+    ] = None
+    tpot: Annotated[
+        float | str | None,
+        Declared(TARGETS, "Limit of the time per output token, such as 30ms.", maximum=MAX_SECONDS, example="30ms"),
+    ] = None
+    requests: Annotated[
+        float | str | None,
+        Declared(TARGETS, "Request rate that the GPUs must serve: 5/s or 300/min; 5 means 5/s.", check=_rate),
+    ] = None
+    price: Price = None
+    memory_utilization: UsableMemory = MEMORY_UTILIZATION
+    mode: Annotated[
+        Names | None,
+        Declared(
+            WORKLOAD,
+            "Prefill and decode on the same engines (mixed) or on separate ones (disaggregated); default: both.",
+            check=_choice_of_modes,
+            choices=MODES,
+        ),
+    ] = None
+    draft: Annotated[
+        Model | None,
+        Declared(
+            SPECULATION,
+            "Draft model of speculative decoding, or mtp for the multi-token prediction of the model itself.",
+        ),
+    ] = None
+    draft_tokens: Annotated[
+        int | None, Declared(SPECULATION, "Tokens drafted per step (default: 3).", minimum=1, maximum=64)
+    ] = None
+    acceptance: Annotated[
+        float | None,
+        Declared(SPECULATION, "Probability that a draft token is right (default: 0.7).", check=_probability),
+    ] = None
+    routing: Annotated[
+        RoutingOption | None,
+        Declared(
+            WORKLOAD,
+            "How tokens of an MoE model choose experts, as for estimate: uniform, same or a FILE (default: uniform).",
+        ),
+    ] = None
+    engine: Software = None
+    engine_option: SoftwareOption = None
+    top: Top = 8
+    time_limit: TimeLimit = "60s"
+    cluster: Cluster = None
+    search: Mapping[str, Sequence[Any]] = {}
+    """The values of options that restrict the search, such as `tp`."""
+
+
+class TrainingRequest(NamedTuple):
+    """The question of `plan_training`: the run, GPUs, and what restricts the search. Its values are checked."""
+
+    gpus: Gpus
+    tokens: Annotated[
+        float | str,
+        Declared(TRAINING, "Tokens of the run, such as 300B or 15T.", check=number_of_tokens, example="300B"),
+    ]
+    batch: Annotated[
+        int | None,
+        Declared(TRAINING, "Sequences of a step, over all GPUs (default: 4 M tokens / --seq).", minimum=1),
+    ] = None
+    seq: Annotated[
+        int | None, Declared(TRAINING, "Tokens of a sequence (default: 4096, or the model's limit).", minimum=1)
+    ] = None
+    attention: Annotated[
+        AttentionMode, Declared(TRAINING, "Attention in one fused kernel (flash) or unfused (eager).")
+    ] = "flash"
+    dtype: Annotated[str | None, Declared(TRAINING, "Compute format (default: bf16 or fp16).", check=_one_format)] = (
+        None
+    )
+    price: Price = None
+    memory_utilization: UsableMemory = MEMORY_UTILIZATION
+    engine: Software = None
+    engine_option: SoftwareOption = None
+    top: Top = 8
+    time_limit: TimeLimit = "60s"
+    cluster: Cluster = None
+    search: Mapping[str, Sequence[Any]] = {}
+    """The values of options that restrict the search, such as `tp`."""
+
+
+Request = TypeVar("Request", ServiceRequest, TrainingRequest)
+
+
+def request_of(record: type[Request], options: Mapping[str, Any], plan: PlanKind) -> Request:
+    """The request with these options, checked; those that it does not declare restrict the search.
+
+    Raises WorkloadError for an invalid value, an unknown option and a missing one.
+    """
+    others = {name: value for name, value in options.items() if name not in record._fields}
+    return valid_request(record, options, search=_restrictions(others, plan))
+
+
+def _restrictions(options: Mapping[str, Any], plan: PlanKind) -> dict[str, list[Any]]:
+    """The values of the options that restrict the search of a plan."""
+    restrictions: dict[str, list[Any]] = {}
+    for option, values in options.items():
+        if option in REMOVED:
+            raise removed_option(option, values)
+        if option not in DECLARED or plan not in DECLARED[option].plans:
+            known_options = [name for name, declared in DECLARED.items() if plan in declared.plans]
+            raise WorkloadError(f"unknown option {option!r}{choices(option, known_options)}")
+        if values is None:
+            continue
+        if DECLARED[option].kind == "count":
+            highest = min(int(DECLARED[option].maximum), MAX_GPUS)
+            restrictions[option] = grid.numbers(option, values, DECLARED[option].minimum, highest)
+        else:
+            restrictions[option] = [valid(option, value) for value in grid.names(values)]
+    return restrictions
