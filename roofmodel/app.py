@@ -29,7 +29,7 @@ PANELS = {
     "Measure": {
         "kernels": "roofmodel.plot.kernels_command",
         "plot": "roofmodel.plot.command",
-        "compare": "roofmodel.compare.cli",
+        "compare": "roofmodel.compare.command",
         "trace": "roofmodel.trace.cli",
         "jitter": "roofmodel.jitter.command",
         "ncu-command": "roofmodel.plot.ncu_command",

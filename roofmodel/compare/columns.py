@@ -1,12 +1,38 @@
-"""The columns of a comparison's rows."""
+"""The columns of a comparison's rows, and their labels."""
 
 from typing import Any, NamedTuple
 
 from roofmodel.compare.comparison import ComparisonRow, ModelComparison
 from roofmodel.compare.diagnosis import reasons
-from roofmodel.compare.text import duration, percent, row_label
 from roofmodel.numbers import units
+from roofmodel.report.operator_names import label, merged_label, title
 from roofmodel.report.table import BYTES, COUNT, FLOP, NAME, NUMBER, Cell, Column, Table, Unit, joined
+
+
+def row_label(comparison: ModelComparison, row: ComparisonRow) -> str:
+    """The label of a row: `attention: Q, K, V projection`, `residual adds + norms`."""
+    operators = {
+        placed.operator.name: placed.operator for phase in comparison.estimate.phases for placed in phase.placed
+    }
+    parts = [merged_label(name) or (label(operators[name]) if name in operators else name) for name in row.operators]
+    words = [part.rpartition(" ") for part in parts]
+    if len(parts) > 1 and len({last for _, _, last in words}) == 1 and all(first for first, _, _ in words):
+        parts = [f"{', '.join(first for first, _, _ in words)} {words[0][2]}"]
+    merged = any("." not in name for name in row.operators)
+    text = (" + " if merged else ", ").join(parts)
+    place = "" if merged or text.startswith(row.group) else f"{title(row.group)}: "
+    return place + text + (" (backward)" if row.stage == "backward" and ": d" not in text else "")
+
+
+def duration(seconds: float | None) -> str:
+    """A time with its unit, or a dash if it is unknown."""
+    return "–" if seconds is None else units.seconds(seconds)
+
+
+def percent(share: float) -> str:
+    """A share as a percentage; `<1%` for one that would round to 0%."""
+    return "<1%" if 0 < share < 0.005 else f"{share:.0%}"
+
 
 DURATION = Unit(duration)
 

@@ -1,19 +1,18 @@
-"""A comparison as JSON and as CSV. Base units, unrounded, None for unknown."""
+"""A comparison as JSON. Base units, unrounded, None for unknown."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+from roofmodel.compare.answer import finding_texts
 from roofmodel.compare.columns import ROWS, compared_rows
 from roofmodel.compare.comparison import FoundPasses, ModelComparison
-from roofmodel.compare.text import finding_texts
 from roofmodel.files.text_files import display_names
 from roofmodel.numbers.algebra import plain
-from roofmodel.report import encoding
 
 
-def document(comparison: ModelComparison) -> dict[str, Any]:
+def to_dict(comparison: ModelComparison) -> dict[str, Any]:
     """The document `roofmodel.compare/1`. Figures are per pass; totals are sums of one pass per phase."""
     phases = [_passes(comparison, passes) for passes in comparison.passes]
     return {
@@ -75,13 +74,3 @@ def _sums(phases: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def _sum(values: Sequence[Any]) -> Any:
     return None if None in values else sum(values)
-
-
-def as_json(comparison: ModelComparison) -> str:
-    """The document as JSON text."""
-    return encoding.as_json(document(comparison))
-
-
-def as_csv(comparison: ModelComparison) -> str:
-    """The rows as CSV with a header; a list is one cell, joined by `; `."""
-    return ROWS.csv(compared_rows(comparison))

@@ -6,8 +6,9 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from roofmodel.compare.answer import finding_texts
+from roofmodel.compare.columns import row_label
 from roofmodel.compare.comparison import ComparisonRow, ModelComparison
-from roofmodel.compare.text import finding_texts, row_label
 from roofmodel.errors import cut
 from roofmodel.numbers import units
 from roofmodel.report import canvas, marks

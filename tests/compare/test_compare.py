@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import roofmodel
+from roofmodel.compare.answer import finding_texts
 from roofmodel.compare.compare import compare
 from roofmodel.compare.comparison import ComparisonRow, ModelComparison
 from roofmodel.compare.diagnosis import reasons
@@ -16,7 +17,6 @@ from roofmodel.compare.matching import Matching
 from roofmodel.compare.passes import ChosenPasses
 from roofmodel.compare.sequence import in_order
 from roofmodel.compare.tally import Tally
-from roofmodel.compare.text import finding_texts
 from roofmodel.errors import ProfileError, WorkloadError
 from tests.compare import traces
 from tests.compare.traces import Launch

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from roofmodel.compare import picture
+from roofmodel.compare.answer import finding_texts
 from roofmodel.compare.compare import compare
 from roofmodel.compare.diagnosis import reasons
-from roofmodel.compare.text import finding_texts
 from roofmodel.counting.tensors import FORMATS, Widths
 from roofmodel.profiles.kernel import Flops, Kernel
 from roofmodel.roofline.formats import format_mismatch, gemm_format

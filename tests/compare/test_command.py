@@ -70,7 +70,7 @@ def test_files_are_written_by_their_suffix(
     [
         ("compare gpt2 nothing.json --hw a100", "'nothing.json': no such file"),
         ("compare gtp2 trace.json --hw a100", "did you mean"),
-        ("compare gpt2 trace.json --hw a100 -o a.html", "unknown suffix '.html'"),
+        ("compare gpt2 trace.json --hw a100 -o a.tex", "unknown suffix '.tex'"),
         ("compare gpt2 trace.json --hw a100 --format xml", "unknown format 'xml'"),
     ],
 )

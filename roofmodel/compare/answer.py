@@ -1,42 +1,110 @@
-"""Texts of a comparison: row labels and the wording of findings."""
+"""The answer of `roof compare`: a table for each phase, what did not match, and what was found, in sentences."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
 
+from roofmodel.compare.columns import ROWS, compared_rows, duration, row_label
 from roofmodel.compare.comparison import ComparisonFinding, ComparisonRow, FoundPasses, ModelComparison
 from roofmodel.compare.diagnosis import reasons
 from roofmodel.counting.workload import UNIFORM
 from roofmodel.errors import Message, Option, Text
 from roofmodel.numbers import units
-from roofmodel.report.operator_names import label, merged_label, title
+from roofmodel.report.document import Block, Document, Figure, Heading, Items, Paragraph, Rows
+from roofmodel.roofline.points import total
+from roofmodel.steps.estimate import describe_phase, describe_workload
 
+MAX_LISTED = 8  # unmatched kernels, and rows with reasons
 CATEGORIES = 3  # of unmatched kernels that a finding lists
 
 
-def row_label(comparison: ModelComparison, row: ComparisonRow) -> str:
-    """The label of a row: `attention: Q, K, V projection`, `residual adds + norms`."""
-    operators = {
-        placed.operator.name: placed.operator for phase in comparison.estimate.phases for placed in phase.placed
-    }
-    parts = [merged_label(name) or (label(operators[name]) if name in operators else name) for name in row.operators]
-    words = [part.rpartition(" ") for part in parts]
-    if len(parts) > 1 and len({last for _, _, last in words}) == 1 and all(first for first, _, _ in words):
-        parts = [f"{', '.join(first for first, _, _ in words)} {words[0][2]}"]
-    merged = any("." not in name for name in row.operators)
-    text = (" + " if merged else ", ").join(parts)
-    place = "" if merged or text.startswith(row.group) else f"{title(row.group)}: "
-    return place + text + (" (backward)" if row.stage == "backward" and ": d" not in text else "")
+def document(comparison: ModelComparison) -> Document:
+    """Rows of each phase by excess time, unmatched kernels and operators, and the findings."""
+    estimate, device = comparison.estimate, comparison.identified.device
+    source = {
+        "given": "",
+        "attributes": ", by the file's attributes",
+        "assumed": ", ASSUMED",
+        "file": ", from the file",
+    }[comparison.identified.source]
+    title = f"{estimate.architecture.name} on {device.name}"
+    matched = f"matched by {', '.join(comparison.matched_by)}"
+    blocks: list[Block] = [
+        Paragraph(f"{describe_workload(estimate)} · {comparison.profile.tool}, {matched}", dim=True),
+        Figure(partial(_draw, comparison), f"{title}: the bound, the expected and the achieved time of each operator"),
+    ]
+    for passes in comparison.passes:
+        rows = [row for row in comparison.rows if row.phase == passes.phase]
+        blocks += [Heading(_heading(comparison, passes, rows)), Rows(ROWS, compared_rows(comparison, passes.phase))]
+        blocks += [Paragraph(line, dim=True) for line in _reasons(comparison, rows)]
+        blocks += [Paragraph(line, dim=True) for line in _unmatched(comparison, passes.phase)]
+    if texts := finding_texts(comparison):
+        blocks += [Heading("Findings", only_page=True), Items(texts, numbered=True)]
+    return Document(
+        f"{title} ({device.id}{source})",
+        blocks,
+        partial(_data, comparison),
+        lambda: Rows(ROWS, compared_rows(comparison)),
+    )
 
 
-def duration(seconds: float | None) -> str:
-    """A time with its unit, or a dash if it is unknown."""
-    return "–" if seconds is None else units.seconds(seconds)
+def _draw(comparison: ModelComparison, path: Path, form: str) -> None:
+    from roofmodel.compare.picture import draw
+
+    draw(comparison, path, form)
 
 
-def percent(share: float) -> str:
-    """A share as a percentage; `<1%` for one that would round to 0%."""
-    return "<1%" if 0 < share < 0.005 else f"{share:.0%}"
+def _data(comparison: ModelComparison) -> dict[str, Any]:
+    from roofmodel.compare.data import to_dict
+
+    return to_dict(comparison)
+
+
+def _heading(comparison: ModelComparison, passes: FoundPasses, rows: Sequence[ComparisonRow]) -> str:
+    phase = next(describe_phase(phase) for phase in comparison.estimate.phases if phase.step.phase == passes.phase)
+    count = f"{passes.used} of {passes.detected}" if passes.detected != passes.used else f"{passes.used}"
+    used = f"{count} pass" if passes.detected == 1 else f"{count} passes"
+    used = "part of a pass" if passes.partial else used if passes.used == 1 else f"mean of {used}"
+    span = f" in a span of {duration(passes.span_seconds)}" if passes.span_seconds else ""
+    expected, measured = total(row.expected_seconds for row in rows), total(row.measured_seconds for row in rows)
+    sums = [
+        f"bound {duration(sum(row.bound_seconds for row in rows))}",
+        *([] if expected is None else [f"expected {duration(expected)}"]),
+        *([] if measured is None else [f"achieved {duration(measured)}"]),
+    ]
+    kernels = f"{units.significant(passes.kernels)} kernels, {duration(passes.seconds)}{span}"
+    return f"{phase}: {used}, {kernels}; matched operators: {', '.join(sums)}"
+
+
+def _reasons(comparison: ModelComparison, rows: Sequence[ComparisonRow]) -> Iterator[str]:
+    by_row = [(row_label(comparison, row), reasons(row, comparison)) for row in rows]
+    lines = [f"{name}: {'; '.join(texts)}" for name, texts in by_row if texts]
+    yield from lines[:MAX_LISTED]
+    if len(lines) > MAX_LISTED:
+        yield f"{len(lines) - MAX_LISTED} more rows have reasons; all are in {Option('format', 'json')}"
+
+
+def _unmatched(comparison: ModelComparison, phase: str) -> Iterator[str]:
+    kernels = [each for each in comparison.unmatched_kernels if each.phase == phase]
+    if kernels:
+        names = [f"{each.name} × {units.significant(each.kernels)} {duration(each.seconds)}" for each in kernels]
+        sum_seconds = duration(total(each.seconds for each in kernels))
+        yield f"kernels without an operator, {sum_seconds}: {_listed(names, MAX_LISTED)}"
+    operators = [each for each in comparison.unmatched_operators if each.phase == phase]
+    if operators:
+        names = [f"{each.operator} × {units.significant(each.occurrences)}" for each in operators]
+        yield f"operators without a kernel (fused into others, or not in the file): {_listed(names, 2 * MAX_LISTED)}"
+
+
+def _listed(names: Sequence[str], limit: int) -> str:
+    more = f"; {len(names) - limit} more in {Option('format', 'json')}" if len(names) > limit else ""
+    return "; ".join(names[:limit]) + more
+
+
+# --- The findings, in sentences -------------------------------------------------------------------
 
 
 def finding_texts(comparison: ModelComparison) -> list[str]:
