@@ -117,8 +117,7 @@ if TYPE_CHECKING:
     from roofmodel.plot.ncu_command import CollectionCommand, ncu_command
     from roofmodel.plot.nsys_command import nsys_command
     from roofmodel.report.derivation import Derivation
-    from roofmodel.sweep.api import sweep
-    from roofmodel.sweep.report import SweepReport
+    from roofmodel.sweep.command import SweepReport, sweep
     from roofmodel.trace.api import trace
     from roofmodel.trace.report import TraceReport
 
@@ -147,8 +146,7 @@ _NAMES = {
     "plot.ncu_command": "CollectionCommand ncu_command",
     "plot.nsys_command": "nsys_command",
     "report.derivation": "Derivation",
-    "sweep.api": "sweep",
-    "sweep.report": "SweepReport",
+    "sweep.command": "SweepReport sweep",
     "trace.api": "trace",
     "trace.report": "TraceReport",
 }

@@ -14,7 +14,7 @@ from roofmodel.report.printing import print_text
 PANELS = {
     "Predict": {
         "estimate": "roofmodel.estimate.command",
-        "sweep": "roofmodel.sweep.cli",
+        "sweep": "roofmodel.sweep.command",
         "op": "roofmodel.op.command",
         "count": "roofmodel.count.command",
     },

@@ -55,7 +55,7 @@ def test_importing_roofmodel_loads_nothing_but_the_standard_library() -> None:
 
 
 def test_a_function_keeps_its_name_although_a_folder_has_it() -> None:
-    code = "import roofmodel.estimate.command, roofmodel.sweep.api\nfrom roofmodel import compare, sweep\n"
+    code = "import roofmodel.estimate.command, roofmodel.sweep.command\nfrom roofmodel import compare, sweep\n"
     checked = code + "assert roofmodel.estimate('gpt2', 'a100').totals and callable(sweep) and callable(compare)"
     assert loaded_after(checked).isdisjoint(HEAVY)
 

@@ -24,7 +24,7 @@ from roofmodel.steps.notes import exceeds_positions
 from roofmodel.steps.options import limited_length
 from roofmodel.steps.phase import PhaseEstimate, busy_seconds, estimates_by_stage, latency_totals, totals
 from roofmodel.sweep import grid
-from roofmodel.sweep.columns import RESULTS, SCALING
+from roofmodel.sweep.tables import RESULTS, SCALING
 
 BLOCK = 2**15
 """Points per block: a few arrays of them fit in a core's cache. Some hundred arrays are alive at once."""

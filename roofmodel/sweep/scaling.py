@@ -19,10 +19,9 @@ from roofmodel.errors import Message, Option, Text, WorkloadError
 from roofmodel.models.architecture import Architecture
 from roofmodel.options.workload import MAX_VALUE, valid
 from roofmodel.sweep import grid
-from roofmodel.sweep.arrays import TEXT_COLUMNS, full_column, known_values
 from roofmodel.sweep.case import COLUMNS, RESULT_COLUMNS, SCALING_COLUMNS, Columns, GridCase
-from roofmodel.sweep.scaling_laws import LAWS, LawFit, Scaling, fit
-from roofmodel.sweep.scaling_table import MeasuredRun
+from roofmodel.sweep.data import TEXT_COLUMNS, full_column, known_values
+from roofmodel.sweep.scaling_laws import LAWS, LawFit, MeasuredRun, Scaling, fit
 from roofmodel.sweep.sweep import Sweep, sweep
 
 SHARES = ("dp", "tp", "pp", "ep")

@@ -9,10 +9,10 @@ from typing import Any
 
 from roofmodel.errors import Message, Option, Text, WorkloadError
 from roofmodel.report.conditions import Comparison, Condition, columns_named
-from roofmodel.sweep.arrays import TEXT_COLUMNS, concatenated, full_column
 from roofmodel.sweep.case import COLUMNS, SCALING_COLUMNS, Columns
-from roofmodel.sweep.columns import BY_KEY, FLAG
+from roofmodel.sweep.data import TEXT_COLUMNS, concatenated, full_column
 from roofmodel.sweep.sweep import MAX_POINTS_IN_MEMORY, Order, Sweep
+from roofmodel.sweep.tables import BY_KEY, FLAG
 
 TYPES = {
     name: str if name in TEXT_COLUMNS else bool if name in BY_KEY and BY_KEY[name].unit is FLAG else float

@@ -15,7 +15,7 @@ from roofmodel.errors import RoofError, WorkloadError
 from roofmodel.options.keywords import TrainingOptions
 from roofmodel.options.workload import DECLARED, DEFAULTS, MAX_VALUE, key_of, non_default_options, valid
 from roofmodel.sweep.case import COLUMNS
-from roofmodel.sweep.table import TITLES
+from roofmodel.sweep.titles import TITLES
 
 
 def command(name: str) -> dict[str, Any]:

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 import roofmodel
 from roofmodel.errors import WorkloadError
-from roofmodel.sweep.scaling_laws import fit
-from roofmodel.sweep.scaling_table import read_runs
+from roofmodel.sweep.scaling_laws import fit, read_runs
 
 
 def scaled(model: str = "gpt2", **options: Any) -> Any:

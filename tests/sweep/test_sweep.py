@@ -24,7 +24,7 @@ from roofmodel.steps.estimate import estimate
 from roofmodel.steps.parallelism import GPUS
 from roofmodel.steps.phase import totals
 from roofmodel.sweep.case import COLUMNS, COUNTS, LENGTHS, NAMED_OPTIONS, ROLES
-from roofmodel.sweep.files import save
+from roofmodel.sweep.command import SweepReport
 from roofmodel.sweep.sweep import Sweep, sweep
 from tests import draws
 from tests.operations import operations
@@ -385,7 +385,7 @@ def test_a_large_grid_is_not_kept_in_memory() -> None:
     assert found.in_memory() is found
     assert len(next(found.blocks())["batch"]) < 10**5
     with pytest.raises(OutputError, match="a picture shows at most 2000000 points, and this sweep has 100000000"):
-        save(found, "rates.png")
+        SweepReport(found).save("rates.png")
 
 
 def test_the_values_of_an_engine_option_are_an_axis() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from roofmodel.sweep.case import CEILINGS
-from roofmodel.sweep.columns import BY_KEY
+from roofmodel.sweep.tables import BY_KEY
 
 
 def test_the_meaning_of_bound_names_every_ceiling() -> None:

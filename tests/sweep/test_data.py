@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy
 
-from roofmodel.sweep.arrays import concatenated
+from roofmodel.sweep.data import concatenated
 
 
 def test_counts_beyond_float_precision_stay_exact_with_fractions() -> None:

@@ -8,8 +8,9 @@ from rich.console import Console
 
 import roofmodel
 from roofmodel.errors import WorkloadError
+from roofmodel.sweep.answer import describe_fit
 from roofmodel.sweep.scaling_laws import LawFit
-from roofmodel.sweep.scaling_tables import describe_fit, subtitle
+from roofmodel.sweep.titles import subtitle
 
 
 def test_the_table_has_model_measurement_and_serial_fractions(tmp_path: Path) -> None:

@@ -53,6 +53,26 @@ def test_all_formats_have_the_same_rows(tmp_path: Path) -> None:
     assert [{k: None if pandas.isna(v) else v for k, v in row.items()} for row in frame.to_dict("records")] == rows
 
 
+def test_a_page_and_markdown_have_the_rows_of_the_terminal(tmp_path: Path) -> None:
+    """40 of 120 rows; the kind of the picture is that which `save` is given."""
+    report = roofmodel.sweep("gpt2", "a100", phase="decode", batch="1:120")
+    page = report.save(tmp_path / "grid.html", "roofs").read_text()
+    assert page.count("<tr>") == 1 + 40  # with the head
+    assert "and 80 more; save() to .csv, .json or .parquet writes all of them" in page
+    assert ": the ceiling that limits each point" in page
+    assert "Limiting ceiling" in page
+    assert report.text("markdown").count("\n| ") == 1 + 40
+    empty = roofmodel.sweep("gpt2", "a100", phase="decode", where="tpot<1ns")
+    assert "<figure" not in empty.save(tmp_path / "empty.html").read_text()
+
+
+def test_a_page_of_a_grid_that_exceeds_memory_has_its_first_rows(tmp_path: Path) -> None:
+    large = roofmodel.sweep("gpt2", "a100", phase="decode", batch="1:10000", context="1:10000")
+    page = large.save(tmp_path / "grid.html").read_text()
+    assert "and 99999960 more;" in page
+    assert "<figure" not in page
+
+
 def test_the_table_marks_points_beyond_the_usable_memory(roof: Roof) -> None:
     """79 of 80 GiB."""
     asked = ("sweep", "llama-3.1-8b", "--hw", "h100", "--phase", "decode", "--batch", "256", "--seq", "2048")
