@@ -51,7 +51,7 @@ def training_document(plan: TrainingPlan) -> Document:
         compared = "price" if len(prices) > 1 and None not in prices else "step time"
         blocks += [
             Rows(table, plan.ranked),
-            Items([f"{entry.rank}  {entry.reason}" for entry in plan.ranked]),
+            Items([f"{entry.rank}: {entry.reason}" for entry in plan.ranked]),
             Paragraph("SP: sequence parallelism", dim=True, columns=("SP",)),
             Paragraph("MFU: FLOPs of the model / peak FLOP/s of all GPUs during the step", dim=True, columns=("MFU",)),
             _ties_legend(compared),
@@ -89,7 +89,7 @@ def _reasons(entries: tuple[Ranked, ...]) -> Iterator[str]:
     """A line for each candidate; for the first one also what would raise its rate."""
     for entry in entries:
         if entry.reason:
-            yield f"{entry.rank}  {entry.reason}"
+            yield f"{entry.rank}: {entry.reason}"
         if entry.rank == 1:
             yield f"   a higher rate needs {entry.limit}"
 

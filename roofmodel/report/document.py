@@ -6,6 +6,7 @@ A command builds one `Document`. A module for each format writes it: `terminal`,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -60,8 +61,8 @@ class Facts(NamedTuple):
 
 
 def one_line(text: str) -> str:
-    """The text of a fact in one line, with single spaces."""
-    return SEPARATOR.join(" ".join(line.split()) for line in text.splitlines())
+    """The text of a fact in one line; a comma in place of the spaces that align it with the line above."""
+    return SEPARATOR.join(re.sub(r"  +", ", ", line.strip()) for line in text.splitlines())
 
 
 class Form(NamedTuple):
