@@ -17,17 +17,24 @@ from roofmodel.report.table import (
     SECONDS,
     Column,
     Table,
+    Unit,
     joined,
 )
 
 PREFILL_KEYS = ("tp", "pp", "ep", "dp", "batch", "transfer_seconds", "limits")
 
 
-def _interval(key: str, field: str, meaning: str, unit: str = "") -> list[Column]:
-    """A value and the ends of its interval: `ttft_seconds`, `ttft_low_seconds`, `ttft_high_seconds`."""
-    interval = f"the 80 % interval of `{key}{unit}`"
-    ends = (("", 0, meaning), ("_low", 1, interval), ("_high", 2, interval))
-    return [Column(f"{key}{part}{unit}", value=_end(field, place), meaning=text) for part, place, text in ends]
+def _interval(
+    key: str, field: str, meaning: str, suffix: str = "", title: str | None = None, unit: Unit = SECONDS,
+    priority: int | None = None,
+) -> list[Column]:  # fmt: skip
+    """A value and, in files, the ends of its interval: `ttft_seconds`, `ttft_low_seconds`, `ttft_high_seconds`."""
+    interval = f"the 80 % interval of `{key}{suffix}`"
+    low, high = (
+        Column(f"{key}{end}{suffix}", value=_end(field, place), meaning=interval)
+        for place, end in enumerate(("_low", "_high"), 1)
+    )
+    return [Column(f"{key}{suffix}", title, unit, _end(field, 0), priority=priority, meaning=meaning), low, high]
 
 
 def _end(field: str, place: int) -> Callable[[Any], Any]:
@@ -94,8 +101,7 @@ CANDIDATES = Table(
     "candidates",
     (
         Column("rank", "", COUNT, text=lambda row: f"{row.rank}{'' if row.candidate.meets else '!'}", meaning=_RANK),
-        Column("hardware", value="candidate.device", meaning=_DEVICE),
-        Column(None, "device", value="candidate.device", priority=9),
+        Column("hardware", "device", value="candidate.device", priority=9, meaning=_DEVICE),
         Column(None, "layout", text=lambda row: name(row.candidate), wrap=True),
         Column(None, "formats", text=lambda row: format_text(row.candidate), wrap=True),
         Column(
@@ -126,9 +132,9 @@ CANDIDATES = Table(
         *_interval(
             "ttft", "ttft",
             "expected time to first token; with `--requests`, the prefill at this rate, without the wait", "_seconds",
+            "TTFT", priority=8,
         ),
         *_interval("tpot", "tpot", "expected time per output token, a mean over steps", "_seconds"),
-        Column(None, "TTFT", SECONDS, "candidate.ttft.value", priority=8),
         Column(
             "wait_seconds", "wait", SECONDS, _finite_wait, _wait, priority=7,
             meaning="with `--requests`: the mean time in the queue before the prefill, if requests arrive at random at "
@@ -136,17 +142,19 @@ CANDIDATES = Table(
             "rate, and where the queue grows without limit",
         ),
         Column(None, "TPOT", SECONDS, "candidate.tpot.value"),
-        Column(None, "longest gap", SECONDS, "candidate.largest_itl"),
         Column(
-            "largest_itl_seconds", value="candidate.largest_itl",
+            "largest_itl_seconds", "longest gap", SECONDS, "candidate.largest_itl",
             meaning="the largest latency between two tokens: the time of the longest step",
         ),
         *_interval("tokens_per_second", "tokens_per_second", "output tokens per second"),
-        *_interval("tokens_per_second_per_gpu", "per_gpu", "output tokens per second / number of GPUs"),
-        Column(None, "tokens/s/GPU", RATE, "candidate.per_gpu.value"),
+        *_interval(
+            "tokens_per_second_per_gpu", "per_gpu", "output tokens per second / number of GPUs", title="tokens/s/GPU",
+            unit=RATE,
+        ),
         Column("tokens_per_second_per_user", value=lambda row: 1 / row.candidate.tpot.value, meaning="1 / TPOT"),
-        *_interval("requests_per_second", "requests", "requests per second"),
-        Column(None, "requests/s", NUMBER, "candidate.requests.value", priority=3),
+        *_interval(
+            "requests_per_second", "requests", "requests per second", title="requests/s", unit=NUMBER, priority=3
+        ),
         Column(None, "GPUs", COUNT, "candidate.gpus_needed"),
         Column(
             "dollars_per_million_tokens", "$/M", NUMBER, "candidate.dollars_per_million_tokens",
@@ -188,8 +196,7 @@ TRAINING_CANDIDATES = Table(
     "candidates",
     (
         Column("rank", "", COUNT, meaning=_RANK),
-        Column("hardware", value="candidate.device", meaning=_DEVICE),
-        Column(None, "device", value="candidate.device", priority=5),
+        Column("hardware", "device", value="candidate.device", priority=5, meaning=_DEVICE),
         Column(None, "layout", text=lambda row: training_layout(row.candidate), wrap=True),
         Column(None, "SP", COUNT, text=_sequence_parallel),
         Column(None, "ZeRO", COUNT, text=lambda row: str(row.candidate.choices.zero or "")),
@@ -212,16 +219,14 @@ TRAINING_CANDIDATES = Table(
         ),
         Column("zero", value="candidate.choices.zero", meaning="the options of these names"),
         Column("dtype", value="candidate.run.dtype", meaning="the options of these names"),
-        *_interval("step", "step", "expected time of a step", "_seconds"),
+        *_interval("step", "step", "expected time of a step", "_seconds", "step"),
         *_interval("tokens_per_second_per_gpu", "per_gpu", "tokens per second / number of GPUs"),
         Column(
             "tokens_per_second", value=lambda row: row.candidate.gpus * row.candidate.per_gpu.value,
             meaning="tokens per second of all GPUs",
         ),
-        Column(None, "step", SECONDS, "candidate.step.value"),
         Column("mfu", "MFU", PERCENT, "candidate.mfu", meaning="model FLOPs utilization of all GPUs"),
-        *_interval("days", "days", "expected time of the run in days"),
-        Column(None, "days", NUMBER, "candidate.days.value"),
+        *_interval("days", "days", "expected time of the run in days", title="days", unit=NUMBER),
         Column("dollars", "$", RATE, "candidate.dollars", meaning="the cost of the run; null without `--price`"),
         Column("memory", "memory", MEMORY, "candidate.memory", priority=4, meaning=_MEMORY),
         Column("usable_memory", value="candidate.usable", meaning=_USABLE_MEMORY),

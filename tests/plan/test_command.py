@@ -138,3 +138,21 @@ def test_a_required_rate_adds_the_mean_wait() -> None:
 def test_without_a_required_rate_no_wait_is_shown(report: PlanReport) -> None:
     assert "wait" not in printed(report)
     assert report.to_dict()["candidates"][0]["wait_seconds"] is None
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"osl": 8}, "isl is missing; try isl=4096"),
+        ({"isl": 8, "osl": 1}, "osl is 1; it must be a whole number from 2"),
+        ({"isl": 8, "osl": 8, "ttft": "soon"}, 'try ttft="500ms"'),
+        ({"isl": 8, "osl": 8, "requests": "5/year"}, "requests: '5/year' is no rate; try requests=\"5/s\""),
+        ({"isl": 8, "osl": 8, "mode": ["mixed", "mixt"]}, "mode: unknown value 'mixt'; did you mean 'mixed'"),
+        ({"isl": 8, "osl": 8, "top": None}, "top is None"),
+        ({"isl": 8, "osl": 8, "cluster": 5}, "cluster is 5; give text"),
+    ],
+)
+def test_a_request_is_checked_by_its_declaration(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(roofmodel.RoofError) as caught:
+        roofmodel.plan("gpt2", "a100", gpus=1, **options)
+    assert message in str(caught.value)
