@@ -118,8 +118,7 @@ if TYPE_CHECKING:
     from roofmodel.plot.nsys_command import nsys_command
     from roofmodel.report.derivation import Derivation
     from roofmodel.sweep.command import SweepReport, sweep
-    from roofmodel.trace.api import trace
-    from roofmodel.trace.report import TraceReport
+    from roofmodel.trace.command import TraceReport, trace
 
 
 _NAMES = {
@@ -147,8 +146,7 @@ _NAMES = {
     "plot.nsys_command": "nsys_command",
     "report.derivation": "Derivation",
     "sweep.command": "SweepReport sweep",
-    "trace.api": "trace",
-    "trace.report": "TraceReport",
+    "trace.command": "TraceReport trace",
 }
 """The public names of each module."""
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}

@@ -30,7 +30,7 @@ PANELS = {
         "kernels": "roofmodel.plot.kernels_command",
         "plot": "roofmodel.plot.command",
         "compare": "roofmodel.compare.command",
-        "trace": "roofmodel.trace.cli",
+        "trace": "roofmodel.trace.command",
         "jitter": "roofmodel.jitter.command",
         "ncu-command": "roofmodel.plot.ncu_command",
         "nsys-command": "roofmodel.plot.nsys_command",

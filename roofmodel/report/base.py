@@ -15,7 +15,6 @@ from roofmodel.options.values import PathLike, check_one_of
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from types import ModuleType
 
     import pandas
 
@@ -269,32 +268,3 @@ class PictureResult(FileResult):
         from roofmodel.report.notebook import picture
 
         return picture(self.save, values.resolution(dpi))
-
-
-class RunReport(TextResult, PictureResult):
-    """A result from the files of a run, whose data a module of its command writes."""
-
-    analyzed: Any
-
-    @classmethod
-    @abstractmethod
-    def _view(cls) -> ModuleType:
-        """The module with `document`, `as_csv` and `SUFFIXES`."""
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """Files and ranks that are left out, differences of the ranks, data that the files lack."""
-        return tuple(map(str, self.analyzed.warnings))
-
-    def to_dict(self) -> dict[str, Any]:
-        """The document that the command prints with `--format json`."""
-        return dict(self._view().document(self.analyzed))
-
-    @classmethod
-    def suffixes(cls) -> Sequence[str]:
-        return tuple(cls._view().SUFFIXES)
-
-    def _texts(self) -> Mapping[str, Callable[[], str]]:
-        from roofmodel.report.encoding import as_json
-
-        return {"json": lambda: as_json(self.to_dict()), "csv": lambda: self._view().as_csv(self.analyzed)}

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from importlib import resources
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING
 
 from roofmodel.report.document import (
     Block,
@@ -26,9 +25,6 @@ from roofmodel.report.document import (
     one_line,
 )
 from roofmodel.report.table import Cell, Column, plain_text
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 SCRIPT_SOURCES = "script-src 'unsafe-inline'"
 IMAGE_SOURCES = "img-src data: blob:"
@@ -160,32 +156,14 @@ def rows_html(block: Rows) -> str:
 
 def _figure(figure: Figure) -> str:
     """The picture in SVG, which scales with the page."""
-    picture = svg(lambda path: figure.draw(path, "svg"))
+    picture = _svg(lambda path: figure.draw(path, "svg"))
     return f'<figure role="img" aria-label="{escape(figure.alt)}">{picture}</figure>'
 
 
-def svg(draw: Callable[[Path], None]) -> str:
+def _svg(draw: Callable[[Path], None]) -> str:
     """The SVG element that `draw` writes to a file."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "picture.svg")
         draw(path)
         text = path.read_text(encoding="utf-8")
     return text[text.index("<svg") :]
-
-
-def html_blocks(blocks: Sequence[RenderableType]) -> Iterator[str]:
-    """Lines and tables of the terminal as HTML, without empty lines: a bold line above a table is a heading."""
-    from rich.text import Text
-
-    from roofmodel.report.table import TerminalTable
-
-    for block, below in zip(blocks, [*blocks[1:], None], strict=True):
-        if isinstance(block, TerminalTable):
-            yield rows_html(Rows(block.table, block.rows))
-        elif isinstance(block, Text) and block.plain:
-            text, style = escape(block.plain), block.style
-            if style == "bold" and isinstance(below, TerminalTable):
-                yield f"<h2>{text}</h2>"
-            else:
-                kind = ' class="note"' * (style == "dim")
-                yield f"<p{kind}>{f'<b>{text}</b>' if style == 'bold' else text}</p>"

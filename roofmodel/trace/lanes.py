@@ -15,9 +15,9 @@ from roofmodel.profiles import nsys
 from roofmodel.profiles.timelines.timeline import COPY, MEMSET, UNKNOWN, Timeline
 from roofmodel.trace import idle, intervals
 from roofmodel.trace.intervals import Intervals
-from roofmodel.trace.parts import CAUSE_TEXTS, OUTSIDE
 from roofmodel.trace.ranks import Rank, natural
 from roofmodel.trace.steps import OPEN_END
+from roofmodel.trace.tables import CAUSE_TEXTS, OUTSIDE
 from roofmodel.trace.trace import RankReport, RunAnalysis
 
 if TYPE_CHECKING:

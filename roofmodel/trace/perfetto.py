@@ -30,7 +30,6 @@ from roofmodel.version import __version__
 if TYPE_CHECKING:
     import pandas
 
-SUFFIXES = ("perfetto.json", "perfetto.json.gz")
 MARKER_NAME = 80  # characters
 _CPU = {
     lanes.CALL: "cuda_runtime", lanes.OPERATOR: "cpu_op", lanes.RANGE: "user_annotation",

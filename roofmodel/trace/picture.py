@@ -16,12 +16,12 @@ from roofmodel.errors import cut
 from roofmodel.numbers import units
 from roofmodel.report import canvas, marks
 from roofmodel.trace import intervals, timeline_axes
-from roofmodel.trace.copies import PeerMatrix, matrices
-from roofmodel.trace.parts import COMPUTATION_FIRST, OUTSIDE, PARTS
-from roofmodel.trace.several_runs.run_tables import groups_by_run, longest_of_each
+from roofmodel.trace.several_runs.answer import groups_by_run, longest_of_each
 from roofmodel.trace.steps import StepWindow, total
+from roofmodel.trace.tables import COMPUTATION_FIRST, OUTSIDE, PARTS
 from roofmodel.trace.timeline_axes import IDLE_STYLES, Style
 from roofmodel.trace.trace import RankReport, RunAnalysis
+from roofmodel.trace.transfers import PeerMatrix, matrices
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,288 +1,446 @@
-"""The analysis of a run in the terminal: findings, parts of the wall time, steps, groups, longest kernels, copies."""
+"""The tables of a run: ranks, steps, groups of GPU work, copies, collectives; the parts of the wall time in them."""
 
-from __future__ import annotations
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-from rich.console import Group, RenderableType
-from rich.text import Text
+import numpy as np
 
 from roofmodel.numbers import units
-from roofmodel.report.columns import omitted_rows
-from roofmodel.report.table import TEXT, Column, Table, Unit
-from roofmodel.roofline.counted_kernels import AUXILIARY
-from roofmodel.trace.columns import COLLECTIVES, COPIES, RANKS, STEPS, RankRow, StepRow, groups_table, rank_rows
-from roofmodel.trace.communication import CollectiveCalls
-from roofmodel.trace.copies import Copies, PeerMatrix, matrices
-from roofmodel.trace.findings import Finding
-from roofmodel.trace.groups import lecture_shares
-from roofmodel.trace.parts import describe_causes, largest_part
-from roofmodel.trace.ranks import Run
-from roofmodel.trace.several_runs import comparison_tables as comparison
-from roofmodel.trace.several_runs import run_tables
-from roofmodel.trace.several_runs.merged import merged_collectives, merged_copies
-from roofmodel.trace.trace import RankReport, RunAnalysis
-
-MAX_ROWS = 12  # of groups and of steps per rank
-MAX_REASONS = 3  # why kernels have no FLOPs
-NO_SHAPES = (
-    "roofline: no FLOPs or bytes, because the trace has no shapes of operators; "
-    "record them with torch.profiler.profile(record_shapes=True)"
+from roofmodel.report import marks
+from roofmodel.report.table import (
+    BYTES,
+    BYTES_PER_SECOND,
+    COUNT,
+    FINE_PERCENT,
+    NAME,
+    PERCENT,
+    RATE,
+    SECONDS,
+    Column,
+    Table,
+    Unit,
 )
+from roofmodel.roofline.kernel_names import KERNEL_NAME
+from roofmodel.trace import intervals
+from roofmodel.trace.groups import LectureShares, lecture_shares
+from roofmodel.trace.ranks import Rank, joules
+from roofmodel.trace.steps import StepWindow, total
+from roofmodel.trace.trace import RankReport, RunAnalysis
+from roofmodel.trace.transfers import HOST_DIRECTIONS, Copies
+
+# --- Parts of the wall time, and causes of idle time ----------------------------------------------
 
 
-def table(trace: RunAnalysis) -> RenderableType:
-    """Everything, the findings first."""
-    return Group(*blocks(trace))
+class Part(NamedTuple):
+    """How outputs show a part of the wall time."""
+
+    title: str  # column of a table
+    legend: str  # legend of the picture
+    color: str
+    meaning: str  # of its seconds
 
 
-def blocks(trace: RunAnalysis) -> Iterator[RenderableType]:
-    """Lines and tables; the first line has the files, ranks and device."""
-    yield from _answer(trace)
-    yield from _peers(trace)
+PARTS = {
+    "compute_only": Part(
+        "compute", "compute alone", marks.BLUE, "computation without communication or copies at the same time"
+    ),
+    "communication_exposed": Part(
+        "communication", "communication exposed", marks.ORANGE, "communication without computation"
+    ),
+    "copies_exposed": Part("copies", "copies exposed", marks.PURPLE, "copies and memsets while no kernel runs"),
+    "overlap": Part("overlap", "compute, overlapped", marks.SKY, "computation during communication or copies"),
+    "idle": Part("idle", "idle", "0.85", "time within the span of kernels, copies and memsets without any"),
+}
+COMPUTATION = ("compute_only", "overlap")
+COMPUTATION_FIRST = sorted(PARTS, key=lambda part: part not in COMPUTATION)  # for stacked bars
+OUTSIDE = "outside"
+"""The idle time of a step that is outside the span of GPU work, so that nothing in the file ends it: no cause."""
+CAUSE_TEXTS = {
+    "input": "data loader",
+    "synchronization": "after the CPU waited for the GPU",
+    "launch": "the CPU launches too slowly",
+    "cpu_work": "the CPU does other work",
+    "other_rank": "the CPU waits for other ranks",
+    "allocation": "the CPU allocates memory or loads modules",
+    "queued": "kernels launched but not started (stream order, events, other devices)",
+    "unknown": "unknown",
+    OUTSIDE: "before the first or after the last GPU work of the file",
+}
 
 
-def _answer(trace: RunAnalysis) -> Iterator[RenderableType]:
-    device = f" on {trace.identified.device.name}" if trace.identified else ""
-    yield Text(f"{_files(trace)}{device} ({trace.tool})", style="bold")
-    if trace.reading is not None:
-        yield Text(str(trace.reading), style="dim")
-    if not trace.ranks:
-        yield Text("no GPU work")
-        return
-    if trace.comparison is not None:
-        yield from comparison.blocks(trace, trace.comparison)
-        yield from _findings(trace.rank_findings)
-        yield RANKS.terminal(rank_rows(trace))
-        yield from _power(trace.ranks)
-        yield from _idle(trace.ranks)
-        return
-    if len(trace.runs) > 1:
-        yield from (
-            Text(f"{finding.text[0].upper()}{finding.text[1:]}.", style="bold") for finding in trace.run_findings
+def describe_causes(idle_by_cause: Mapping[str, float]) -> str:
+    """The causes of idle time with their seconds, the largest first: `data loader 12 ms; unknown 1 µs`."""
+    causes = sorted(idle_by_cause.items(), key=lambda item: -item[1])
+    return "; ".join(f"{CAUSE_TEXTS[cause]} {units.seconds(seconds)}" for cause, seconds in causes)
+
+
+# --- Ranks, copies, collectives -------------------------------------------------------------------
+
+ENERGY = Unit(lambda value: units.si(value, "J"))
+MAX_ROWS = 12  # of groups, names, and steps of a rank
+SHARE_OF_WALL = Unit(lambda share: f"{share:.1%}" if share else "")
+PARTS_LEGEND = (
+    "compute, communication, copies: alone; overlap: computation during communication or copies; these and idle sum to "
+    "the wall time"
+)
+ABOVE_CEILING = {
+    "!": "! above the ceiling: bytes are counted from shapes, and an expanded (broadcast) tensor or one in L2 moves "
+    "fewer",
+    "*": "* above the ceiling: an algorithm (Winograd, FFT) takes fewer multiplications than were counted",
+}
+"""The mark of a memory-bound row, and of a compute-bound one."""
+
+
+def _share(part: str, window: str) -> Callable[[Any], str]:
+    """The share of a part in the wall time of the field `window` of a row."""
+
+    def share(row: Any) -> str:
+        step = getattr(row, window)
+        return SHARE_OF_WALL.write(getattr(step, part) / step.length if step.length else None)
+
+    return share
+
+
+class RankRow(NamedTuple):
+    """A rank with its wall time."""
+
+    report: RankReport
+    rank: Rank
+    window: StepWindow
+    lecture: LectureShares | None
+    file: str
+    link: float | None  # bytes per second between CPU and GPU
+
+
+def rank_rows(trace: RunAnalysis) -> list[RankRow]:
+    """A row for each rank."""
+    link = trace.identified.device.host_bandwidth if trace.identified else None
+    return [
+        RankRow(
+            each, each.rank, total(each.rank), lecture_shares(each.rank), trace.names[each.rank.timeline.file], link
         )
-        yield from run_tables.blocks(trace)
-        yield Text()
-        yield from _findings(trace.rank_findings)
-        if len(trace.ranks) > len(trace.runs):
-            yield RANKS.terminal(rank_rows(trace))
-        yield from _power(trace.ranks)
-        yield from _idle_of_runs(trace)
-        return
-    yield from _findings(trace.rank_findings)
-    if not trace.findings:
-        yield Text(largest_part(trace.ranks))
-    yield from _roofline(trace)
-    if len(trace.ranks) > 1:
-        yield from _ranks(trace)
-        return
-    yield Text()
-    yield RANKS.terminal(rank_rows(trace))
-    yield from _graphs(trace.ranks)
-    yield from _power(trace.ranks)
-    yield from _idle(trace.ranks)
-    yield from _steps(trace.ranks)
-    yield from _groups(trace)
-    yield Text()
-    yield Text("longest kernels and copies, by name", style="bold")
-    yield groups_table(title="name").without("rank").terminal(trace.top)
-    (row,) = rank_rows(trace)
-    yield from _copies([(each, row) for each in row.report.copies], COPIES)
-    yield from _collectives([(each, row) for each in row.report.collectives], COLLECTIVES)
-
-
-def _ranks(trace: RunAnalysis) -> Iterator[RenderableType]:
-    """A run of several ranks: groups over all ranks, then a line for each rank; JSON has the groups of each rank."""
-    (run,), rows = trace.runs, rank_rows(trace)
-    for heading, title, groups, shown in (
-        (f"GPU work by {trace.by}, all ranks", trace.by, run.groups, MAX_ROWS),
-        ("longest kernels and copies, by name, all ranks", "name", run.names, trace.listed),
-    ):
-        yield Text()
-        yield Text(heading, style="bold")
-        yield run_tables.merged_table(title).terminal(groups[:shown])
-        if title == trace.by:
-            yield from omitted_rows(len(groups) - shown, "json")
-    yield Text()
-    yield RANKS.terminal(rows)
-    if len(trace.files) > 1:
-        yield Text("The clocks of different files are not aligned: compare durations, not starts.", style="dim")
-    yield from _graphs(trace.ranks)
-    yield from _power(trace.ranks)
-    yield from _idle_of_runs(trace)
-    yield from _steps_of_ranks(trace.ranks)
-    device = rows[0]
-    copies = merged_copies(each for row in rows for each in row.report.copies)
-    yield from _copies([(each, device) for each in copies], COPIES.without("rank"))
-    calls = merged_collectives(each for row in rows for each in row.report.collectives)
-    yield from _collectives([(each, device) for each in calls], COLLECTIVES.without("rank"), " of the slowest rank")
-
-
-def _roofline(trace: RunAnalysis) -> Iterator[RenderableType]:
-    """One sentence on how much of the kernel time has known FLOPs, and the reasons for the rest."""
-    if text := roofline_text(trace):
-        yield Text(text)
-    unknown = trace.roofline.unknown if trace.roofline else {}
-    rest = [(reason, *each) for reason, each in unknown.items() if not reason.startswith(AUXILIARY)]
-    if rest:
-        listed = "; ".join(
-            f"{reason} ({units.count(kernels, 'kernel')}, {units.seconds(seconds)})"
-            for reason, kernels, seconds in rest[:MAX_REASONS]
-        )
-        more = f"; and {units.count(len(rest) - MAX_REASONS, 'other reason')}" if len(rest) > MAX_REASONS else ""
-        yield Text(f"without FLOPs and bytes: {listed}{more}", style="dim")
-
-
-def roofline_text(trace: RunAnalysis) -> str:
-    """How much of the kernel time has known FLOPs, and what these kernels achieve; empty if nothing is known of it."""
-    if trace.roofline is None:
-        return NO_SHAPES if trace.tool == "torch" and trace.ranks else ""
-    roofline, achieved = trace.roofline, trace.roofline.achieved
-    if achieved is None:
-        return "roofline: no kernel has FLOPs and bytes"
-    text = f"roofline: {roofline.explained_share:.0%} of the kernel time has FLOPs and bytes, counted from shapes; "
-    rates = (
-        f"{units.si(achieved.flops_per_second or 0, 'FLOP/s')} and {units.si(achieved.bytes_per_second or 0, 'B/s')}"
-    )
-    if achieved.attainable_share is None or trace.identified is None:
-        return f"{text}it achieves {rates}"
-    return f"{text}it achieves {achieved.attainable_share:.0%} of what {trace.identified.device.id} attains ({rates})"
-
-
-def _findings(findings: Iterable[Finding]) -> Iterator[RenderableType]:
-    for number, finding in enumerate(findings, 1):
-        yield Text(f"{number}. {finding.text}.")
-
-
-def _files(trace: RunAnalysis) -> str:
-    """The names of the files, by run if there are several."""
-    sides: dict[Run | None, list[str]] = {"before": [], "after": []} if trace.comparison else {}
-    for each in trace.ranks:
-        sides.setdefault(each.rank.run, []).append(trace.names[each.rank.timeline.file])
-    if not sides or None in sides:
-        return f"{_listed(trace.names.values())}: {units.count(len(trace.ranks), 'rank')}"
-    return "; ".join(
-        f"{f'run {run}' if isinstance(run, int) else run}: {_listed(dict.fromkeys(names))}, "
-        f"{units.count(len(names), 'rank')}"
-        for run, names in sides.items()
-    )
-
-
-def _listed(names: Iterable[str]) -> str:
-    every_name = [*names]
-    return ", ".join(every_name[:3]) + (f" and {len(every_name) - 3} more" if len(every_name) > 3 else "")
-
-
-def _graphs(ranks: Iterable[RankReport]) -> Iterator[RenderableType]:
-    for report in ranks:
-        rank = report.rank
-        if launches := rank.graph_launches:
-            kernels = f"{int(rank.in_graph.sum())} of {int(rank.is_kernel.sum())} kernels of rank {rank.number}"
-            yield Text(f"{kernels} were launched by {units.count(launches, 'CUDA graph launch', 'es')}", style="dim")
-
-
-def _power(ranks: Iterable[RankReport]) -> Iterator[RenderableType]:
-    for report in ranks:
-        if report.power is not None:
-            yield Text(f"energy of the GPU of rank {report.rank.number}: {report.power}", style="dim")
-
-
-def _idle(ranks: Iterable[RankReport]) -> Iterator[RenderableType]:
-    for report in ranks:
-        if listed := describe_causes(report.idle_by_cause):
-            yield Text(f"idle time of rank {report.rank.number}: {listed}", style="dim")
-
-
-def _idle_of_runs(trace: RunAnalysis) -> Iterator[RenderableType]:
-    """The idle time of each run by cause, summed over its ranks."""
-    for run in trace.runs:
-        of_run = "" if run.run is None else f" of run {run.run}"
-        summed = f", sum over {run.totals.ranks} ranks" if run.totals.ranks > 1 else ""
-        if listed := describe_causes(run.idle_by_cause):
-            yield Text(f"idle time{of_run}{summed}: {listed}", style="dim")
-
-
-def _steps_of_ranks(ranks: Iterable[RankReport]) -> Iterator[RenderableType]:
-    """One line on the steps of all ranks."""
-    means = []
-    for report in ranks:
-        if steps := report.steps.complete:
-            means.append((sum(step.length for step in steps) / len(steps) / 1e9, report.rank.number, len(steps)))
-    if means:
-        (least, fastest, _), (most, slowest, _) = min(means), max(means)
-        numbers = sorted({number for *_, number in means})
-        steps_of_rank = " or ".join(map(str, numbers)) if len(numbers) < 3 else f"{numbers[0]} to {numbers[-1]}"
-        text = f"{steps_of_rank} steps a rank, mean {units.seconds(least)} (rank {fastest})"
-        yield Text(f"{text} to {units.seconds(most)} (rank {slowest}); JSON has each step", style="dim")
-
-
-def _steps(ranks: Iterable[RankReport]) -> Iterator[RenderableType]:
-    for report in ranks:
-        steps = report.steps.complete
-        if not steps:
-            continue
-        how = "marked in the trace" if report.steps.source == "marks" else "found as a repeating sequence of kernels"
-        mean = sum(step.length for step in steps) / len(steps) / 1e9
-        kernels = sum(step.kernels for step in steps) / len(steps)
-        heading = f"{units.count(len(steps), 'step')} of rank {report.rank.number}, {how}; mean {units.seconds(mean)}"
-        noun = "kernel" if kernels == 1 else "kernels"
-        yield Text()
-        yield Text(f"{heading}, {units.significant(kernels)} {noun}", style="bold")
-        yield STEPS.terminal(StepRow(report.rank, step) for step in steps[:MAX_ROWS])
-        yield from omitted_rows(len(steps) - MAX_ROWS, "json")
-
-
-def _groups(trace: RunAnalysis) -> Iterator[RenderableType]:
-    """The groups of the only rank."""
-    yield Text()
-    yield Text(f"GPU work by {trace.by}", style="bold")
-    yield groups_table(title=trace.by).without("rank").terminal(trace.groups[:MAX_ROWS])
-    yield from omitted_rows(len(trace.groups) - MAX_ROWS, "json")
-    if trace.by == "lecture" and (shares := lecture_shares(trace.ranks[0].rank)):
-        text = f"communication (memory_mgmt) {shares.memory_mgmt:.2%}; collectives alone {shares.collectives:.2%}"
-        yield Text(text, style="dim")
-
-
-def _copies(rows: Sequence[tuple[Copies, RankRow]], table: Table) -> Iterator[RenderableType]:
-    if rows:
-        yield Text()
-        yield Text("copies and memsets", style="bold")
-        yield table.terminal(rows)
-
-
-def _peers(trace: RunAnalysis) -> Iterator[RenderableType]:
-    """Bytes and rates between GPUs as matrices."""
-    for matrix in matrices(trace.peers):
-        for field, unit in (("bytes", "B"), ("bytes_per_second", "B/s")):
-            largest = max(getattr(each, field) or 0 for each in trace.peers)
-            if not largest:
-                continue  # the file does not record it
-            prefix = units.si(largest, unit).rpartition(" ")[2].removesuffix(unit)
-            values = {pair: getattr(each, field) for pair, each in matrix.copies.items()}
-            yield Text()
-            yield Text(f"{matrix.title}: {prefix}{unit} from each GPU (row) to each other (column)", style="bold")
-            yield _matrix_table(matrix, values, units.DECIMAL[prefix]).terminal(matrix.devices)
-
-
-def _matrix_table(matrix: PeerMatrix, values: Mapping[tuple[str, str], float | None], scale: int) -> Table:
-    """A row for each source, a column for each destination; a narrow terminal leaves out the last columns."""
-
-    def cell(destination: str) -> Callable[[str], float | None]:
-        return lambda source: values.get((source, destination))
-
-    number = Unit(lambda value: units.significant(value / scale))
-    columns = [
-        Column(None, device, number, cell(device), unknown="·", priority=len(matrix.devices) - place)
-        for place, device in enumerate(matrix.devices)
+        for each in trace.ranks
     ]
-    return Table("peer_copies", [Column(None, "from", TEXT, lambda device: device), *columns])
 
 
-def _collectives(
-    rows: Sequence[tuple[CollectiveCalls, RankRow]], table: Table, bandwidths: str = ""
-) -> Iterator[RenderableType]:
-    if rows:
-        yield Text()
-        rates = f", bandwidths{bandwidths}" if bandwidths else ""
-        yield Text(f"collectives; their time includes waiting for the last rank{rates}", style="bold")
-        yield table.terminal(rows)
+def _seconds(of: Callable[[Rank], Any]) -> Callable[[RankRow], float]:
+    """The length of some intervals of a rank."""
+    return lambda row: intervals.length(of(row.rank)) / 1e9
+
+
+def _part(part: str) -> Callable[[RankRow], float]:
+    return lambda row: getattr(row.window, part) / 1e9
+
+
+def _busy(row: RankRow) -> str:
+    wall = row.window.length
+    return SHARE_OF_WALL.write(intervals.length(row.rank.kernels) / wall if wall else None)
+
+
+def _link_share(row: tuple[Copies, RankRow]) -> float | None:
+    copies, link, rate = row[0], row[1].link, row[0].bytes_per_second
+    return rate / link if copies.kind in HOST_DIRECTIONS and rate is not None and link else None
+
+
+def _field(name: str) -> Callable[[tuple[Any, RankRow]], Any]:
+    return lambda row: getattr(row[0], name)
+
+
+RANK = Column(None, "rank", COUNT, lambda row: row[1].rank.number)
+COPIES = Table(
+    "copies",
+    (
+        Column("kind", "kind", NAME, _field("kind"), meaning="the direction, such as `HtoD`, or `memset`"),
+        Column(
+            "memory", "memory", COUNT, _field("memory"),
+            meaning="the kind of host memory: `pinned`, `pageable` …; null if unknown",
+        ),
+        RANK,
+        Column("count", "×", COUNT, _field("number"), meaning="the number of copies"),
+        Column("bytes", "bytes", BYTES, _field("bytes"), unknown="–", meaning="their bytes; null if not recorded"),
+        Column("seconds", "time", SECONDS, _field("seconds"), meaning="the sum of their durations"),
+        Column("exposed_seconds", value=_field("exposed_seconds"), meaning="time without a kernel"),
+        Column(
+            "bytes_per_second", "rate", BYTES_PER_SECOND, _field("bytes_per_second"), unknown="–",
+            meaning="bytes / seconds",
+        ),
+        Column(
+            "overlapped", "overlapped", PERCENT, _field("overlapped"), meaning="the share of the time with a kernel"
+        ),
+        Column("link_share", value=_link_share, meaning="this rate / the rate of the link between CPU and GPU"),
+    ),
+)  # fmt: skip
+PEERS = Table(
+    "peer_copies",
+    (
+        Column("run", meaning="as in `ranks[]`"),
+        Column(
+            "source_device", value="source",
+            meaning="the devices, as the file numbers them; null if it does not state them",
+        ),
+        Column(
+            "destination_device", value="destination",
+            meaning="the devices, as the file numbers them; null if it does not state them",
+        ),
+        Column("count", value="number", meaning="the number of copies"),
+        Column("bytes", meaning="their bytes; null if not recorded"),
+        Column("seconds", meaning="the sum of their durations"),
+        Column("bytes_per_second", meaning="bytes / seconds"),
+    ),
+)  # fmt: skip
+COLLECTIVES = Table(
+    "collectives",
+    (
+        Column("name", "collective", NAME, _field("name"), meaning="the collective; one row for each group size"),
+        RANK,
+        Column("count", "×", COUNT, _field("number"), meaning="the number of collectives"),
+        Column(
+            "group_size", "GPUs", COUNT, _field("group_size"),
+            meaning="the number of ranks of the group; null if unknown",
+        ),
+        Column(
+            "seconds", "time", SECONDS, _field("seconds"),
+            meaning="the sum of their durations, with the wait for the last rank",
+        ),
+        Column(
+            "waiting_seconds", "waiting", SECONDS, _field("waiting_seconds"), unknown="–",
+            legend="waiting: part of the time before the last rank started; bandwidths leave it out",
+            meaning="the part of `seconds` before the last rank of the file started; null if the file has one rank",
+        ),
+        Column(
+            "exposed_seconds", "exposed", SECONDS, _field("exposed_seconds"), meaning="the part without computation"
+        ),
+        Column("bytes", "bytes", BYTES, _field("bytes"), priority=2, meaning="bytes of the tensors of a rank"),
+        Column(
+            "bytes_per_second", "algorithm", BYTES_PER_SECOND, _field("bytes_per_second"), priority=1,
+            meaning="algorithm and bus bandwidth as in nccl-tests",
+        ),
+        Column(
+            "bus_bytes_per_second", "bus", BYTES_PER_SECOND, _field("bus_bytes_per_second"),
+            legend="algorithm, bus: bandwidths as in nccl-tests",
+            meaning="algorithm and bus bandwidth as in nccl-tests",
+        ),
+        Column(
+            "link", value=_field("link"),
+            meaning="the link of the device that the group uses, by the span of its ranks; null if unknown",
+        ),
+        Column(
+            "link_share", "of link", COUNT, _field("link_share"),
+            text=lambda row: None if row[0].link_share is None else f"{row[0].link_share:.0%} {row[0].link}",
+            legend="of link: bus bandwidth over the link's rate in one direction",
+            meaning="bus bandwidth / the link's rate in one direction",
+        ),
+    ),
+)  # fmt: skip
+
+_IDENTITY = "its file, process and GPU"
+RANKS = Table(
+    "ranks",
+    (
+        Column("rank", value="rank.number", meaning="a GPU of a process of a file"),
+        Column(None, "rank", NAME, lambda row: f"{row.rank.number}: {row.rank.label}"),
+        Column(
+            "wall_seconds", "wall", SECONDS, _part("length"),
+            meaning="from the start of the first kernel, copy or memset to the end of the last, or the selected steps. "
+            "It is the sum of `compute_only_seconds`, `communication_exposed_seconds`, `copies_exposed_seconds`, "
+            "`overlap_seconds` and `idle_seconds`",
+        ),
+        *(
+            Column(
+                f"{name}_seconds", part.title, SHARE_OF_WALL, _part(name), _share(name, "window"),
+                priority=4 if name == "overlap" else None, legend=PARTS_LEGEND if name == "overlap" else "",
+                meaning=part.meaning,
+            )
+            for name, part in PARTS.items()
+        ),
+        Column(
+            "busy_seconds", "busy", SHARE_OF_WALL, _seconds(lambda rank: rank.kernels), _busy, priority=3,
+            legend="busy: share of the wall time in which a kernel runs",
+            meaning="the time in which at least one kernel runs: the union of their intervals",
+        ),
+        Column(None, "kernels", COUNT, "window.kernels", priority=2),
+        Column("file", meaning=_IDENTITY),
+        Column("process", value="rank.process", meaning=_IDENTITY),
+        Column("device", value="rank.device", meaning=_IDENTITY),
+        Column(
+            "run", value="rank.run",
+            meaning="`before` or `after` in a comparison of two runs, the number of one of several runs; else null",
+        ),
+        Column("kernels", value=lambda row: int(row.rank.is_kernel.sum()), meaning="the number of kernels"),
+        Column("kernel_seconds", value="rank.kernel_seconds", meaning="the sum of their durations"),
+        Column(
+            "span_seconds", value="rank.kernel_span_seconds",
+            meaning="from the start of the first kernel to the end of the last",
+        ),
+        Column(
+            "compute_seconds", value=_seconds(lambda rank: rank.compute),
+            meaning="the union of all kernels except collectives",
+        ),
+        Column(
+            "communication_seconds", value=_seconds(lambda rank: rank.communication),
+            meaning="the union of the collectives",
+        ),
+        Column("communication_overlap", value="rank.overlap", meaning="its share (0 to 1) with computation"),
+        Column(
+            "memory_mgmt_share", value="lecture.memory_mgmt",
+            meaning="the share of communication in the summed time of the GPU work, as the profiling lecture counts it "
+            "(with copies and memsets)",
+        ),
+        Column("collective_share", value="lecture.collectives", meaning="the share of collectives alone"),
+        Column(
+            "copies", value=lambda row: COPIES.records((each, row) for each in row.report.copies),
+            meaning="copies and memsets by direction and kind of host memory, below",
+        ),
+        Column(
+            "collectives", value=lambda row: COLLECTIVES.records((each, row) for each in row.report.collectives),
+            meaning="collectives by name and group size, below",
+        ),
+        Column(
+            "idle_by_cause", value="report.idle_by_cause",
+            meaning="the idle seconds by cause: `input`, `synchronization`, `launch`, `cpu_work`, `other_rank`, "
+            "`queued`, `allocation`, `unknown`, each only if it occurs",
+        ),
+        Column(
+            "launch_to_start_median_seconds", "launch → start", SECONDS, "rank.launch_to_start_median_seconds",
+            unknown="–", priority=1,
+            legend="launch → start: median time from a kernel's launch on the CPU to its start",
+            meaning="median time from the launching call to the kernel's start",
+        ),
+        Column(
+            "queue_depth_median", value="report.queue_depth_median",
+            meaning="median number of kernels that are launched but not started when a kernel starts",
+        ),
+        Column(
+            "mean_gap_seconds", value="rank.mean_gap_seconds",
+            meaning="mean time without a kernel between two consecutive kernels",
+        ),
+        Column(
+            "graph_kernels", value=lambda row: int(row.rank.in_graph.sum()), meaning="kernels that CUDA graphs launched"
+        ),
+        Column(
+            "power", value=lambda row: row.report.power and row.report.power._asdict(),
+            meaning="energy and power of its GPU during the wall time, from samples: `joules`, `mean_watts`, "
+            "`min_watts`, `max_watts`, `limit_watts`, `min_clock`, `max_clock` (Hz), `max_celsius`, and `throttled`, "
+            "the share of the samples in which power or temperature limits the clock; null without samples",
+        ),
+        Column("graph_launches", value="rank.graph_launches", meaning="launches of these graphs"),
+    ),
+)  # fmt: skip
+
+
+# --- Steps and groups -----------------------------------------------------------------------------
+
+
+class StepRow(NamedTuple):
+    """A step with its rank."""
+
+    rank: Rank
+    step: StepWindow
+
+
+def _step_part(part: str) -> Callable[[StepRow], float]:
+    return lambda row: getattr(row.step, part) / 1e9
+
+
+def _step_joules(row: StepRow) -> float | None:
+    return joules(row.rank, np.array([[row.step.start, row.step.end]]))
+
+
+STEPS = Table(
+    "steps",
+    (
+        Column("rank", value="rank.number", meaning="the rank"),
+        Column("step", "step", NAME, "step.label", meaning="the step, as the trace marks it, or its number"),
+        Column(
+            "start_seconds", value=lambda row: (row.step.start - row.rank.timeline.origin) / 1e9,
+            meaning="its start, from the first activity of the file",
+        ),
+        Column("seconds", "wall", SECONDS, lambda row: row.step.length / 1e9, meaning="its wall time"),
+        *(
+            Column(
+                name, part.title, SHARE_OF_WALL, _step_part(name), _share(name, "step"),
+                priority=2 if name == "overlap" else None,
+                meaning="the parts of the step; they sum to `seconds`",
+            )
+            for name, part in PARTS.items()
+        ),
+        Column("kernels", "kernels", COUNT, "step.kernels", priority=1, meaning="its number of kernels"),
+        Column(
+            "joules", "energy", ENERGY, _step_joules,
+            meaning="the energy of its GPU; null with fewer than two samples of power in the step",
+        ),
+        Column("complete", value="step.complete", meaning="false for a step that the trace cuts"),
+    ),
+)  # fmt: skip
+
+
+def step_rows(trace: RunAnalysis) -> list[StepRow]:
+    """A row for each rank and step; the parts sum to `seconds`."""
+    return [StepRow(each.rank, step) for each in trace.ranks for step in each.steps.steps]
+
+
+ACHIEVED = (
+    Column(
+        "counted_seconds", value="achieved.seconds", meaning="the time of the kernels whose FLOPs and bytes are known"
+    ),
+    Column(
+        "flops", value="achieved.flops",
+        meaning="their FLOPs and bytes, counted from the recorded shapes of operators; null if unknown",
+    ),
+    Column(
+        "bytes", value="achieved.bytes",
+        meaning="their FLOPs and bytes, counted from the recorded shapes of operators; null if unknown",
+    ),
+    Column(
+        "flops_per_second", "FLOP/s", RATE, "achieved.flops_per_second", unknown="–",
+        meaning="FLOPs, and bytes, / `counted_seconds`",
+    ),
+    Column(
+        "bytes_per_second", "B/s", RATE, "achieved.bytes_per_second", unknown="–", priority=6,
+        meaning="FLOPs, and bytes, / `counted_seconds`",
+    ),
+    Column(
+        "attainable_seconds", value="achieved.minimum_seconds",
+        meaning="the least time for these FLOPs and bytes on the device; null without a device",
+    ),
+    Column(
+        "fraction", "achieved", COUNT, "achieved.attainable_share", unknown="–",
+        text=lambda row: row.achieved and _fraction(row.achieved.attainable_share, row.achieved.bound),
+        legend="FLOP/s, B/s: FLOPs and bytes counted from the recorded shapes of operators, over the measured time; "
+        "achieved: share of the attainable performance",
+        meaning="`attainable_seconds` / `counted_seconds`",
+    ),
+    Column("bound", "bound by", value="achieved.bound", unknown="–", meaning="`compute` or `memory`"),
+)  # fmt: skip
+"""What kernels achieve against the ceilings; null where FLOPs and bytes, or the device, are unknown."""
+
+
+def _fraction(share: float | None, bound: str | None) -> str | None:
+    mark = "*" if bound == "compute" else "!"
+    return None if share is None else f"{share:.0%}{mark * (share > 1)}"
+
+
+def groups_table(key: str = "group", title: str = "group") -> Table:
+    """GPU work by group or by name (GroupTime); the key and the title of the first column."""
+    return Table(
+        "groups",
+        (
+            Column(None, title, KERNEL_NAME if title == "name" else NAME, "group"),
+            Column("rank", "rank", COUNT, meaning="the rank"),
+            Column(key, value="group", meaning=f"the {key} of GPU work"),
+            Column("kernels", "×", COUNT, priority=5, meaning="the number of launches"),
+            Column("seconds", "time", SECONDS, meaning="the sum of their durations"),
+            Column(
+                "share", "share", FINE_PERCENT,
+                legend="share: of the summed time of the rank's GPU work, which counts overlapping work fully",
+                meaning="its share of the summed time of the rank's GPU work",
+            ),
+            *(Column(None, column.title, *column[2:]) for column in ACHIEVED if column.title),
+            *(
+                Column(f"{name}_seconds", name, SECONDS, name, priority=priority, meaning="of the durations")
+                for name, priority in (("mean", 4), ("median", 3), ("min", 1), ("max", 2))
+            ),
+            *(column._replace(title=None) for column in ACHIEVED),
+        ),
+        marks=ABOVE_CEILING,
+    )  # fmt: skip

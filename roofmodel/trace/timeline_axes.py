@@ -18,7 +18,7 @@ from roofmodel.profiles.timelines.timeline import COPY, MEMSET, UNKNOWN
 from roofmodel.report import canvas, marks
 from roofmodel.trace import intervals, lanes
 from roofmodel.trace.lanes import Section
-from roofmodel.trace.parts import CAUSE_TEXTS, OUTSIDE, PARTS
+from roofmodel.trace.tables import CAUSE_TEXTS, OUTSIDE, PARTS
 from roofmodel.trace.trace import RankReport, RunAnalysis
 
 if TYPE_CHECKING:

@@ -19,18 +19,24 @@ from roofmodel.profiles.timelines.timeline import UNKNOWN, Timeline
 from roofmodel.roofline.device import DeviceIdentification, UnknownDevice, identify
 from roofmodel.trace import idle, intervals, steps
 from roofmodel.trace.achieved import RankWork, RunRoofline, rank_work, run_roofline
-from roofmodel.trace.communication import CollectiveCalls, collectives, waits, waits_by_rank
-from roofmodel.trace.copies import Copies, PeerCopies, copies, peer_copies
 from roofmodel.trace.findings import Finding, findings
 from roofmodel.trace.groups import GroupTime, grouped
 from roofmodel.trace.intervals import Intervals
-from roofmodel.trace.power import Power, power
-from roofmodel.trace.ranks import CLOCK_TOLERANCE, ClockError, Rank, Run, ranks
+from roofmodel.trace.ranks import CLOCK_TOLERANCE, ClockError, Power, Rank, Run, power, ranks
 from roofmodel.trace.several_runs import comparison, runs
 from roofmodel.trace.several_runs.comparison import RunComparison
-from roofmodel.trace.several_runs.merged import merged_groups
-from roofmodel.trace.several_runs.run_summary import RunSummary, against_first
+from roofmodel.trace.several_runs.run_summary import RunSummary, against_first, merged_groups
 from roofmodel.trace.steps import Steps, StepWindow
+from roofmodel.trace.transfers import (
+    CollectiveCalls,
+    Copies,
+    PeerCopies,
+    collectives,
+    copies,
+    peer_copies,
+    waits,
+    waits_by_rank,
+)
 
 TOP = 10  # kernels listed by default
 

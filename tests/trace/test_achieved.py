@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from roofmodel.trace.data import document
-from roofmodel.trace.report import TraceReport
+from roofmodel.trace.answer import roofline_text, to_dict
+from roofmodel.trace.command import TraceReport
 from roofmodel.trace.steps import total
-from roofmodel.trace.tables import roofline_text
 from roofmodel.trace.trace import RunAnalysis
 from tests.printing import printed
 from tests.trace.runs import analyzed, event, launched
@@ -72,7 +71,7 @@ def test_the_report_states_the_share_of_kernel_time_with_flops(tmp_path):
     assert roofline_text(found).startswith("roofline: 88% of the kernel time has FLOPs and bytes, counted from shapes")
     reasons = {reason: kernels for reason, (kernels, _) in found.roofline.unknown.items() if "auxiliary" not in reason}
     assert reasons == {"no operator launched it": 1, "no formula for aten::topk": 1}
-    listed = document(found)
+    listed = to_dict(found)
     assert listed["roofline"]["explained"] == found.roofline.explained_share
     assert sum(row["flops"] or 0 for row in listed["groups"]) == listed["roofline"]["flops"]
     assert {row["reason"] for row in listed["roofline"]["not_counted"]} == set(found.roofline.unknown)
@@ -103,7 +102,7 @@ def test_a_trace_without_shapes_says_how_to_record_them(tmp_path):
     found = analyzed(tmp_path, event("cpu_op", "aten::mm", 0, 20), launched("gemm", 100, 200, 10))
     assert found.roofline is None
     assert "record_shapes=True" in roofline_text(found)
-    assert document(found)["roofline"] is None
+    assert to_dict(found)["roofline"] is None
 
 
 def test_kernels_of_a_cuda_graph_belong_to_no_operator(tmp_path):
@@ -114,7 +113,7 @@ def test_kernels_of_a_cuda_graph_belong_to_no_operator(tmp_path):
         for start in (100, 150, 200)
     ]
     found = analyzed(tmp_path, operator("aten::mm", 5, 20, shapes), graph, gemm(300, 500, 40), hw="a100")
-    rank = document(found)["ranks"][0]
+    rank = to_dict(found)["ranks"][0]
     assert (rank["graph_kernels"], rank["graph_launches"]) == (3, 1)
     assert found.roofline.achieved.flops == FLOPS
     assert found.roofline.unknown["launched by a CUDA graph, which has no operators"][0] == 3

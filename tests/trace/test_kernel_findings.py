@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import roofmodel
-from roofmodel.trace.report import TraceReport
+from roofmodel.trace.command import TraceReport
 
 H100 = Path(__file__).parents[1] / "data" / "gpu" / "h100"
 

@@ -9,7 +9,7 @@ import pytest
 
 from roofmodel.trace import intervals, lanes
 from roofmodel.trace.lanes import COPIES, IDLE, NO_TIME, PEERS, STEPS, STREAM, THREAD, Lane
-from roofmodel.trace.parts import OUTSIDE
+from roofmodel.trace.tables import OUTSIDE
 from roofmodel.trace.trace import RunAnalysis, trace
 from tests.profiles.samples import measured
 from tests.trace.runs import MAIN, analyzed, event, launched, written

@@ -14,10 +14,10 @@ from matplotlib.figure import Figure
 
 import roofmodel
 from roofmodel.errors import ProfileError
-from roofmodel.trace import page
-from roofmodel.trace.parts import largest_part
+from roofmodel.report.html import html
+from roofmodel.trace.answer import largest_part
 from tests.browser import opened
-from tests.printing import MAGIC, printed
+from tests.printing import printed
 from tests.profiles.samples import measured
 from tests.trace.runs import event, launched, written
 
@@ -139,15 +139,17 @@ def test_csv_has_a_line_per_group(report: roofmodel.TraceReport) -> None:
     assert len(rows) == len(report.to_frame())
 
 
-@pytest.mark.parametrize(("suffix", "magic"), MAGIC.items())
-def test_the_picture_is_written(report: roofmodel.TraceReport, suffix: str, magic: bytes, tmp_path: Path) -> None:
-    path = report.save(tmp_path / f"steps.{suffix}")
-    assert path.read_bytes().startswith(magic)
-
-
 def test_the_svg_names_its_parts_and_steps(report: roofmodel.TraceReport, tmp_path: Path) -> None:
     text = report.save(tmp_path / "steps.svg").read_text(encoding="utf-8")
-    for label in ("compute alone", "communication exposed", "copies exposed", "idle", "step 0", "step 3"):
+    for label in (
+        "compute alone",
+        "communication exposed",
+        "copies exposed",
+        "idle",
+        "step 0",
+        "step 3",
+        "1. the input pipeline",
+    ):
         assert label in text
 
 
@@ -256,7 +258,7 @@ def test_steps_are_rows_of_a_frame(report: roofmodel.TraceReport) -> None:
 
 def summaries(found: Any) -> tuple[str, str]:
     """The terminal's text and the page."""
-    return " ".join(printed(found, 200).split()), page.html(found.analyzed)
+    return " ".join(printed(found, 200).split()), html(found.complete())
 
 
 def test_the_largest_part_of_an_idle_run_has_its_main_cause_and_is_a_finding() -> None:

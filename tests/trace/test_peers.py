@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 
 import roofmodel
 from roofmodel.trace import picture
-from roofmodel.trace.copies import PeerCopies, PeerMatrix
+from roofmodel.trace.transfers import PeerCopies, PeerMatrix
 from tests.printing import printed
 from tests.profiles.samples import measured
 from tests.trace.runs import Event, launched, written

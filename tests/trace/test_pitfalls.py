@@ -24,10 +24,10 @@ from roofmodel.profiles.timelines.timeline import (
 )
 from roofmodel.roofline.categories import category
 from roofmodel.trace import intervals, steps
-from roofmodel.trace.communication import collective_name
 from roofmodel.trace.ranks import ranks
 from roofmodel.trace.steps import OPEN_END
 from roofmodel.trace.trace import trace
+from roofmodel.trace.transfers import collective_name
 from tests.trace.runs import Event, analyzed, event, launched, written
 
 REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*)"

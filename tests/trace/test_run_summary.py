@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import roofmodel
-from roofmodel.trace.report import TraceReport
+from roofmodel.trace.command import TraceReport
 from tests.printing import printed
 from tests.trace.runs import Event, launched, written
 

@@ -16,12 +16,12 @@ import roofmodel
 from roofmodel.errors import RoofError, WorkloadError
 from roofmodel.profiles.timelines.reading import read
 from roofmodel.trace import idle, intervals
-from roofmodel.trace.communication import bus_factor, collective_name
 from roofmodel.trace.findings import link_shares
 from roofmodel.trace.groups import GROUPINGS, grouped
 from roofmodel.trace.ranks import ranks
 from roofmodel.trace.steps import find_period, total
 from roofmodel.trace.trace import RankReport, RunAnalysis, trace
+from roofmodel.trace.transfers import bus_factor, collective_name
 from tests.profiles.samples import measured
 from tests.trace.runs import STEP_TABLE, Event, analyzed, event, launched, written
 
