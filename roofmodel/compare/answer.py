@@ -54,13 +54,13 @@ def document(comparison: ModelComparison) -> Document:
 def _draw(comparison: ModelComparison, path: Path, form: str) -> None:
     from roofmodel.compare.picture import draw
 
-    draw(comparison, path, form)
+    draw(comparison, finding_texts(comparison), path, form)
 
 
 def _data(comparison: ModelComparison) -> dict[str, Any]:
     from roofmodel.compare.data import to_dict
 
-    return to_dict(comparison)
+    return to_dict(comparison, finding_texts(comparison))
 
 
 def _heading(comparison: ModelComparison, passes: FoundPasses, rows: Sequence[ComparisonRow]) -> str:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from roofmodel.compare.answer import finding_texts
 from roofmodel.compare.columns import ROWS, compared_rows
 from roofmodel.compare.comparison import FoundPasses, ModelComparison
 from roofmodel.files.text_files import display_names
 from roofmodel.numbers.algebra import plain
 
 
-def to_dict(comparison: ModelComparison) -> dict[str, Any]:
+def to_dict(comparison: ModelComparison, findings: Sequence[str]) -> dict[str, Any]:
     """The document `roofmodel.compare/1`. Figures are per pass; totals are sums of one pass per phase."""
     phases = [_passes(comparison, passes) for passes in comparison.passes]
     return {
@@ -31,7 +30,7 @@ def to_dict(comparison: ModelComparison) -> dict[str, Any]:
             "ops": [each._asdict() for each in comparison.unmatched_operators],
         },
         "totals": {**_sums(phases), "phases": phases},
-        "findings": finding_texts(comparison),
+        "findings": list(findings),
         "notes": [str(note) for note in comparison.notes],
     }
 

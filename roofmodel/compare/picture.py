@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from roofmodel.compare.answer import finding_texts
 from roofmodel.compare.columns import row_label
 from roofmodel.compare.comparison import ComparisonRow, ModelComparison
 from roofmodel.errors import cut
@@ -23,8 +23,8 @@ EXPECTED_DASHES = (0, (2, 1))  # of the line at the expected time
 LABELS_LEFT = 0.84  # of the figure: where the column of achieved times begins
 
 
-def draw(comparison: ModelComparison, path: Path, form: str) -> None:
-    """Write the picture in the format `form` (png, svg, pdf). Raises OSError."""
+def draw(comparison: ModelComparison, findings: Sequence[str], path: Path, form: str) -> None:
+    """Write the picture, with the findings below it, in the format `form` (png, svg, pdf). Raises OSError."""
     bars = sorted((row for row in comparison.rows if row.measured_seconds), key=_achieved)[-MAX_BARS:]
     compared = {passes.phase for passes in comparison.passes}
     phases = [describe_phase(phase) for phase in comparison.estimate.phases if phase.step.phase in compared]
@@ -36,12 +36,12 @@ def draw(comparison: ModelComparison, path: Path, form: str) -> None:
     )
     foot = f"Time per pass. A bar runs from the bound to the achieved time; {meaning}."
     with canvas.picture(path, form, heading, about, foot) as (figure, axes):
-        findings = [
+        lines = [
             line
-            for number, sentence in enumerate(finding_texts(comparison), 1)
+            for number, sentence in enumerate(findings, 1)
             for line in textwrap.wrap(f"{number}. {sentence}", LINE_LENGTH)
         ]
-        below = 0.03 * max(3, len(findings))
+        below = 0.03 * max(3, len(lines))
         axes.set_position((0.27, 0.11 + below, LABELS_LEFT - 0.28, 0.71 - below))
         with_phase = len(comparison.passes) > 1
         names = [row_label(comparison, row) + (f" · {row.phase}" if with_phase else "") for row in bars]
@@ -58,7 +58,7 @@ def draw(comparison: ModelComparison, path: Path, form: str) -> None:
         axes.grid(True, axis="x", which="major", color="0.92", zorder=0)
         axes.tick_params(axis="y", length=0)
         _key(axes, expected, any(_achieved(row) < row.bound_seconds for row in bars))
-        for place, text in enumerate(findings):
+        for place, text in enumerate(lines):
             figure.text(0.02, 0.015 + below - 0.03 * place, text, fontsize=8)
 
 

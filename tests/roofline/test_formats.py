@@ -95,7 +95,7 @@ def test_a_wider_format_is_the_first_reason_for_more_bytes() -> None:
 def test_the_picture_has_a_legend_and_all_findings(hw: str, line: str, tmp_path: Path) -> None:
     traces.write(tmp_path / "trace.json", traces.gpt2_eager(12))
     found = compare("gpt2", [str(tmp_path / "trace.json")], hw, workload={"phase": "prefill", "batch": 1})
-    picture.draw(found, tmp_path / "a.svg", "svg")
+    picture.draw(found, finding_texts(found), tmp_path / "a.svg", "svg")
     shown = (tmp_path / "a.svg").read_text(encoding="utf-8")
     assert line in shown
     words = re.findall(r">([^<>]+)</", shown)
