@@ -479,7 +479,8 @@ def lists_options(function: Function) -> Function:
 
 def lists_axes(function: Function) -> Function:
     """Show the options of a workload as axes of a sweep, in place of the `**options` of a function."""
-    return _with_axes(function, DECLARED)
+    axes = {name: _axis(option) | None for name, option in DECLARED.items()}
+    return with_options(function, inspect.signature(function), axes, dict.fromkeys(axes))
 
 
 def lists_request(record: Any, plan: PlanKind) -> Callable[[Function], Function]:
@@ -503,11 +504,6 @@ def lists_request(record: Any, plan: PlanKind) -> Callable[[Function], Function]
         return function
 
     return decorated
-
-
-def _with_axes(function: Function, names: Iterable[str]) -> Function:
-    axes = {name: _axis(DECLARED[name]) | None for name in names}
-    return with_options(function, inspect.signature(function), axes, dict.fromkeys(axes))
 
 
 def _axis(option: Declared) -> Any:

@@ -46,12 +46,6 @@ def test_the_heading_states_the_drafts(draft: str, tokens: int | None, said: str
     assert printed(found, 200).splitlines()[0].endswith(f" · {said}")
 
 
-def test_a_narrow_terminal_cuts_no_cell(report: PlanReport) -> None:
-    narrow = printed(report, 80)
-    assert max(map(len, narrow.splitlines())) <= 80
-    assert "…" not in narrow
-
-
 def test_the_document_has_the_candidates_in_order(report: PlanReport) -> None:
     found = json.loads(json.dumps(report.to_dict(), allow_nan=False))
     rates = [one["tokens_per_second_per_gpu"] for one in found["candidates"]]
