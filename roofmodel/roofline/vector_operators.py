@@ -94,6 +94,7 @@ _TERNARY = {
     "smooth_l1_loss_backward": FlopCount(4, "x - y 1, choose the branch 1, divide 1, times g 1"),
 }
 _ELEMENTWISE: tuple[Mapping[str, FlopCount], ...] = (_UNARY, _BINARY, _TERNARY)
+_LOSSES = ("mse_loss", "l1_loss", "smooth_l1_loss")  # their output is one number, the mean, by default
 _WRITES = (
     "fill", "zero", "normal", "uniform", "bernoulli", "random", "exponential", "zeros", "ones", "full", "arange",
     "eye", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "scalar_tensor",
@@ -447,7 +448,9 @@ def _rows(
 
 OPERATORS: Mapping[str, VectorOperator] = {
     **{
-        name: VectorOperator(flops, "output", partial(_elementwise, name, reads, int(flops)))
+        name: VectorOperator(
+            flops, "input" if name in _LOSSES else "output", partial(_elementwise, name, reads, int(flops))
+        )
         for reads, table in enumerate(_ELEMENTWISE, 1)
         for name, flops in table.items()
     },

@@ -128,6 +128,14 @@ def test_elementwise_operators_have_the_flops_of_their_formulas(name: str, monke
             assert one.cost.vector_flops == per_element * elements
 
 
+@pytest.mark.parametrize("name", ["mse_loss", "smooth_l1_loss"])
+def test_a_loss_has_the_flops_of_each_element_although_it_returns_their_mean(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (loss,) = counted(lambda x: getattr(torch.nn.functional, name)(x, new()), monkeypatch).operators
+    assert loss.cost.vector_flops == len(OPERATIONS[name]) * N
+
+
 CLASSES = torch.long
 OTHERS: dict[str, tuple[Callable[[Any], Any], int]] = {
     # copies
