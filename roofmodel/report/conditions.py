@@ -125,8 +125,8 @@ class Condition(NamedTuple):
 
     def holds(self, row: Row) -> bool | None:
         """Whether the row satisfies it; None if a value that would decide is unknown."""
-        held = [comparison.holds(row) for comparison in self.comparisons]
-        return False if False in held else None if None in held else True
+        results = [comparison.holds(row) for comparison in self.comparisons]
+        return False if False in results else None if None in results else True
 
 
 def is_known(value: Any) -> bool:
@@ -154,11 +154,11 @@ def _comparisons(option: str, text: str, types: Types) -> Iterator[Comparison]:
         part = text[match.start("name") : match.end("value")]
         kind = next((types[each] for each in columns if types[each] is not None), None)
         try:
+            if "~" in sign and kind not in (str, None):
+                raise ValueError(f"{columns[0]} is no text; use = or !=")
             value = _value(columns[0], literal, kind)
             if isinstance(value, str | bool) and sign in ORDERED:
                 raise ValueError(f"{columns[0]} has no order; use = or !=")
-            if not isinstance(value, str) and "~" in sign:
-                raise ValueError(f"{columns[0]} is no text; use = or !=")
         except ValueError as error:
             raise WorkloadError(Option(option), f": {shorten(part)}: {error}") from None
         yield Comparison(name, sign, value, columns, part)
@@ -225,7 +225,8 @@ def _number(column: str, text: str) -> float:
     if prefix == "%" and not is_share:
         raise ValueError(f"{column} is no share; write a number without %")
     if is_share and prefix != "%" and (prefix or abs(number) > 1):
-        raise ValueError(f"{column} is a share; write a percentage such as {'40' if prefix else match[1]}%")
+        percent = "such as 40%" if prefix else f"{match[1]}%, or {100 * number:g}% for {match[1]} times"
+        raise ValueError(f"{column} is a share; write a percentage: {percent}")
     return number / 100 if prefix == "%" else number * units.DECIMAL[prefix]
 
 
