@@ -102,9 +102,9 @@ class Benchmark(NamedTuple):
 
     `gemm_copies`: copies of A and of B that a GEMM uses in turn; `single_weights`: the formats of which B has one copy;
     `fills_l2`: B has as many copies as fill L2, at most those. Experts: `gates_all_experts`, also those of models
-    without gates; `routes_by_groups`, as a router with groups of experts; `multiplies_reached_tokens`: on each of
-    several GPUs, all experts of the tokens that have one there. Kernels of a delta rule: `filters_keys`: only the keys
-    pass the causal convolution; `stateless_prefill`: a prefill reads and writes no state; `state`: its format.
+    without gates; `routes_by_groups`, as a router with groups of experts; `multiplies_reached_tokens`: a token with an
+    expert on one of several GPUs is multiplied there by all its experts. Kernels of a delta rule: `filters_keys`: only
+    the keys pass the causal convolution; `stateless_prefill`: a prefill reads and writes no state; `state`: its format.
     """
 
     gemm_copies: tuple[int, int] = (1, 5)  # of an unknown benchmark, whose weights come mostly from DRAM

@@ -1,12 +1,12 @@
 """Why ranks are late: the persistent and the single delays of a run, each with its evidence.
 
 The rule: the excess of a rank in a step is its lateness (`lateness.py`) minus the median of the other ranks in the same
-step, so what a step costs all ranks cancels. Two hypotheses are tested against ranks that are equal but for noise, which
-is independent from step to step.
+step, so what a step costs all ranks cancels. Two hypotheses are tested against ranks that are equal but for noise,
+which is independent from step to step.
 
 1. A rank is late in a single step: its excess, minus the rank's own median over steps, is an outlier. Times of single
-   steps have longer tails than the normal distribution, so both tails of the noise are taken as exponential. Their scale
-   is the median absolute residual of all ranks, with n = (steps - 1) * (ranks - 1) degrees of freedom, and the
+   steps have longer tails than the normal distribution, so both tails of the noise are taken as exponential. Their
+   scale is the median absolute residual of all ranks, with n = (steps - 1) * (ranks - 1) degrees of freedom, and the
    probability that one residual exceeds x scales is (1 + x / n)**-n / 2.
 2. A rank is late in all steps. Single late steps are left out. Either the mean of the rank, minus the median of the
    other ranks' means, exceeds 0 by Student's t test with n degrees of freedom; the variance is the mean over ranks, or
@@ -15,12 +15,13 @@ is independent from step to step.
    each other persistently, only the latest one is named, and those that stand out from the differences between the
    others (Student's t with ranks - 2).
 
-Both are corrected by Bonferroni, over ranks x steps and over ranks: in a run without delays and with such noise, each of
-them names a rank with a probability of at most LEVEL. If only the upper tail is long, the first one does so more often: in
-12 % of runs of 16 ranks and 20 steps with noise from the exponential distribution. An effect below SIGNIFICANT of a step is not reported. The cause of a delay is its
-largest part, and the evidence denies another part only if it is below SIGNIFICANT. With one step there is no noise to
-compare with, and delays are said to be untested. If no rank is late in all steps, but the ranks wait for the latest one
-for VARIATION of the step, that is reported as variation.
+Both are corrected by Bonferroni, over ranks x steps and over ranks: in a run without delays and with such noise, each
+of them names a rank with a probability of at most LEVEL. If only the upper tail is long, the first one does so more
+often: in 12 % of runs of 16 ranks and 20 steps with noise from the exponential distribution. An effect below
+SIGNIFICANT of a step is not reported. The cause of a delay is its largest part, and the evidence denies another part
+only if it is below SIGNIFICANT. With one step there is no noise to compare with, and delays are said to be untested. If
+no rank is late in all steps, but the ranks wait for the latest one for VARIATION of the step, that is reported as
+variation.
 
     gpu       longer kernels                            cpu      later launches
     input     a longer gap before the step, or time in the data loader
