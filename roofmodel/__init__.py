@@ -101,12 +101,19 @@ if TYPE_CHECKING:
         WorkloadError,
     )
     from roofmodel.estimate.command import Report, estimate
-    from roofmodel.explain.api import conventions, crossover, explain, reconcile
-    from roofmodel.explain.report import CrossoverReport
+    from roofmodel.explain.command import conventions, explain, reconcile
+    from roofmodel.explain.crossover_command import CrossoverReport, crossover
     from roofmodel.explore.api import explore
     from roofmodel.explore.report import ExplorePage
-    from roofmodel.homework.api import check_homework, grade_homework, homework, homework_class
-    from roofmodel.homework.report import HomeworkClass, HomeworkGrades, HomeworkSheet
+    from roofmodel.homework.command import (
+        HomeworkClass,
+        HomeworkGrades,
+        HomeworkSheet,
+        check_homework,
+        grade_homework,
+        homework,
+        homework_class,
+    )
     from roofmodel.jitter.command import JitterReport, jitter
     from roofmodel.measure.api import calibrate, measure, validate
     from roofmodel.measure.report import CalibrationReport, MeasureReport, ValidationReport
@@ -129,12 +136,12 @@ _NAMES = {
     "devices.device": "Device",
     "errors": "AnswerError DeviceError EngineError ModelError OutputError ProfileError RoofError WorkloadError",
     "estimate.command": "Report estimate",
-    "explain.api": "conventions crossover explain reconcile",
-    "explain.report": "CrossoverReport",
+    "explain.command": "conventions explain reconcile",
+    "explain.crossover_command": "CrossoverReport crossover",
     "explore.api": "explore",
     "explore.report": "ExplorePage",
-    "homework.api": "check_homework grade_homework homework homework_class",
-    "homework.report": "HomeworkClass HomeworkGrades HomeworkSheet",
+    "homework.command": "HomeworkClass HomeworkGrades HomeworkSheet "
+    "check_homework grade_homework homework homework_class",
     "jitter.command": "JitterReport jitter",
     "measure.api": "calibrate measure validate",
     "measure.report": "CalibrationReport MeasureReport ValidationReport",

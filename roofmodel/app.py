@@ -20,10 +20,10 @@ PANELS = {
     },
     "Decide": {
         "plan": "roofmodel.plan.command",
-        "crossover": "roofmodel.explain.crossover_cli",
+        "crossover": "roofmodel.explain.crossover_command",
     },
     "Explain": {
-        "explain": "roofmodel.explain.cli",
+        "explain": "roofmodel.explain.command",
         "explore": "roofmodel.explore.cli",
     },
     "Measure": {
@@ -39,7 +39,7 @@ PANELS = {
         "calibrate": "roofmodel.measure.calibrate_cli",
     },
     "Teach": {
-        "homework": "roofmodel.homework.cli",
+        "homework": "roofmodel.homework.command",
     },
     "Look up": {
         "models": "roofmodel.catalog.models_command",

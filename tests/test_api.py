@@ -338,7 +338,7 @@ def test_a_message_names_commands_as_python_functions() -> None:
 def test_a_report_names_its_formats() -> None:
     known = {
         roofmodel.estimate("gpt2", "a100"): "json, csv, markdown",
-        roofmodel.conventions(): "json, markdown, latex",
+        roofmodel.conventions(): "json, csv, markdown, latex",
         roofmodel.plot(EXPORT): "json, csv, markdown",
         roofmodel.ncu_command(["a"]): "line, json, csv, markdown",
         roofmodel.list_models(): "json, csv, markdown",

@@ -19,13 +19,25 @@ from roofmodel.numbers import units
 from roofmodel.numbers.algebra import product
 from roofmodel.options.workload import MEMORY_UTILIZATION
 from roofmodel.report import formula
-from roofmodel.report.document import Block, Document, Form, Heading, Paragraph, TextTable
+from roofmodel.report.document import Block, Document, Form, Heading, Paragraph, Rows, TextTable
+from roofmodel.report.table import Column, Table
 
 if TYPE_CHECKING:
     from markdown_it.tree import SyntaxTreeNode
 
 TEMPLATE = Path(__file__).with_name("conventions.md")
 """In it {name} is a formula or a number of `values`, and a row of {constants} or {formats} stands for all of them."""
+
+
+POINTS = Table(
+    "points",
+    (
+        Column("point", meaning="what the convention is about"),
+        Column("convention", meaning="what is counted"),
+        Column("formula", meaning="its formula; empty without one"),
+        Column("switch", meaning="the option that changes it"),
+    ),
+)
 
 
 def values() -> dict[str, Any]:
@@ -87,10 +99,9 @@ def document() -> Document:
             several = [rows.get(str(row[0])) or [[_filled(str(cell), filled) for cell in row]] for row in block.rows]
             blocks[place] = TextTable(block.columns, [row for each in several for row in each])
     points = next(block.rows for block in blocks if isinstance(block, TextTable))
-    return Document(
-        title.text if isinstance(title, Heading) else "",
-        blocks,
-        lambda: {
+
+    def data() -> dict[str, Any]:
+        return {
             "schema": "roofmodel.conventions/1",
             "points": [
                 {
@@ -103,7 +114,13 @@ def document() -> Document:
             ],
             "vector_flops": [each._asdict() for each in listed],
             "formats": [{**form._asdict(), "bytes": size} for form, size in formats()],
-        },
+        }
+
+    return Document(
+        title.text if isinstance(title, Heading) else "",
+        blocks,
+        data,
+        lambda: Rows(POINTS, data()["points"]),
     )
 
 

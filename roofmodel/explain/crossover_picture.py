@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from roofmodel.explain.bound_changes import BoundChange, Changes
-from roofmodel.explain.crossover import Crossover
-from roofmodel.explain.crossover_document import NAMES, answer, equation_text, subject
+from roofmodel.explain.crossover import BoundChange, Changes, Crossover
+from roofmodel.explain.crossover_answer import NAMES, answer, equation_text, subject
 from roofmodel.numbers import units
 from roofmodel.report import canvas, marks
 

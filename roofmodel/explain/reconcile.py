@@ -14,10 +14,13 @@ from typing import Any, NamedTuple
 from roofmodel.counting.operator import Operator
 from roofmodel.errors import Message, Option, Text, WorkloadError, ignored
 from roofmodel.explain.explain import Explanation, Quantity, SymbolicOperator, explain
+from roofmodel.explain.operator_answer import NUMBERS, amount, describe_quantity, number, symbols
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.layers import DeltaRule
-from roofmodel.numbers.algebra import Number
+from roofmodel.numbers.algebra import Number, plain
 from roofmodel.options.workload import non_default_options
+from roofmodel.report import formula
+from roofmodel.report.document import Document, Form, Paragraph, Rows, TextTable
 
 
 class ForwardPass(NamedTuple):
@@ -255,3 +258,37 @@ TOOLS: dict[str, Tool] = {
     ),
     "llm-flops": Tool("0.0.1", "estimate(...).flops.total", llm_flops, ("gpt2", "llama", "mixtral")),
 }  # fmt: skip
+
+
+def document(reconciliation: Reconciliation) -> Document:
+    """Our matmul FLOPs, the terms of the difference, and the tool's count."""
+    tool, explanation = TOOLS[reconciliation.tool], reconciliation.explanation
+    ours = reconciliation.ours._replace(name=f"ours: {reconciliation.ours.name}")
+    theirs = reconciliation.theirs._replace(name=f"{reconciliation.tool}: {tool.figure}")
+    quantities = (ours, *reconciliation.terms, theirs)
+    return Document(
+        f"{explanation.name}: the FLOP count of {reconciliation.tool}, derived from ours",
+        [
+            Paragraph(f"The rules of {reconciliation.tool} {tool.version} for one forward pass."),
+            symbols(explanation, quantities),
+            TextTable(("term", "formula", "|value"), [_row(quantity, explanation) for quantity in quantities]),
+        ],
+        lambda: {
+            "schema": "roofmodel.reconcile/1",
+            "name": explanation.name,
+            "tool": reconciliation.tool,
+            "version": tool.version,
+            "ours": describe_quantity(ours),
+            "terms": [describe_quantity(term) for term in reconciliation.terms],
+            "theirs": describe_quantity(theirs),
+        },
+        lambda: Rows(NUMBERS, [number(quantity) for quantity in quantities]),
+        reconciliation.notes,
+    )
+
+
+def _row(quantity: Quantity, explanation: Explanation) -> list[Any]:
+    expression = formula.readable(quantity.symbolic)
+    form = Form(formula.text(expression), formula.latex(expression))
+    value = plain(quantity.value)
+    return [quantity.name, form, amount(value, "").text if value >= 0 else f"−{amount(-value, '').text}"]

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from roofmodel.errors import AnswerError, Option, OutputError, RoofError, WorkloadError, choices, shorten
 from roofmodel.files.text_files import expand, read_text
-from roofmodel.homework.document import answers_in_unit, document
+from roofmodel.homework.answer import answers_in_unit, document
 from roofmodel.homework.homework import (
     Graded,
     GradedSheet,

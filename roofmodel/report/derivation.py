@@ -14,8 +14,8 @@ from roofmodel.report.document import Document
 class Derivation(Result):
     """Result of `explain`, `crossover`, `conventions`, `reconcile` and homework: a text with formulas."""
 
-    FILES: ClassVar[Sequence[str]] = ("html", "json", "md", "tex", "pdf")
-    FORMATS: ClassVar[Sequence[str]] = ("json", "markdown", "latex")
+    FILES: ClassVar[Sequence[str]] = ("html", "json", "csv", "md", "tex", "pdf")
+    FORMATS: ClassVar[Sequence[str]] = ("json", "csv", "markdown", "latex")
 
     def __init__(self, document: Document) -> None:
         self.document = document

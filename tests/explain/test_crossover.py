@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import roofmodel
 from roofmodel.devices.device import Device
-from roofmodel.explain import bound_changes, crossover
-from roofmodel.explain import crossover_document as views
+from roofmodel.explain import crossover
+from roofmodel.explain import crossover_answer as views
 from roofmodel.report.markdown import markdown
 from roofmodel.timing.roofline import place
 
@@ -34,7 +34,7 @@ def test_square_matrices_on_the_a100_cross_at_602() -> None:
 
 
 def test_the_crossovers_of_lectures_follow_from_their_assumptions() -> None:
-    rows = list(bound_changes.assumptions(Device.load("a100-sxm-40gb"), "fp16"))
+    rows = list(crossover.assumptions(Device.load("a100-sxm-40gb"), "fp16"))
     answers = {(row.matrices, row.element, row.bandwidth, row.pipe): math.ceil(row.exact) for row in rows}
     # matrices x bytes / 2 x peak / bandwidth, as in counting.md
     assert answers == {

@@ -284,7 +284,7 @@ def test_the_commands_write_a_class_and_its_grades(
     status, out, err = run(
         ("homework", "class", "roster.csv", "-o", "sheets", "--sheet", "measuring"), monkeypatch, capsys
     )
-    assert (status, out.splitlines()[1].split()) == (0, ["1001", "1001.md"])
+    assert (status, out.splitlines()[2].split()) == (0, ["1001", "1001.md"])
     assert err == "wrote 3 sheets to sheets\nwrote key.json: the seed and all answers; keep it secret\n"
     for student in ("1001", "1002", "1003"):
         answer(student, f"answers/{student}.md", {"counters.fp32": 3})

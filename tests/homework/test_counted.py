@@ -14,8 +14,7 @@ from roofmodel.counting import passes, phases, textbook_kernels
 from roofmodel.counting.operator import Cost, Operator
 from roofmodel.counting.workload import Workload
 from roofmodel.devices.device import Device
-from roofmodel.explain.bound_changes import changes
-from roofmodel.explain.crossover import crossover
+from roofmodel.explain.crossover import changes, crossover
 from roofmodel.homework import generator
 from roofmodel.jitter.alignment import StepLayout
 from roofmodel.jitter.deviations import StepKernels, deviations, kernel_gaps

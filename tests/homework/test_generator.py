@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from roofmodel.errors import AnswerError
 from roofmodel.homework import formulas, homework
-from roofmodel.homework.document import document
+from roofmodel.homework.answer import document
 from roofmodel.homework.generator import packaged
 from roofmodel.report.markdown import markdown
 

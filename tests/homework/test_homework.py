@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from roofmodel.devices.device import Device
 from roofmodel.errors import AnswerError, WorkloadError
-from roofmodel.homework import document as views
+from roofmodel.homework import answer as views
 from roofmodel.homework import homework
 from roofmodel.homework.generator import packaged
 from roofmodel.homework.homework import Graded, Sheet, is_right, is_within_tolerance

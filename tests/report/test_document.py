@@ -15,7 +15,7 @@ from rich.console import Console
 import roofmodel
 from roofmodel.devices.device import Device
 from roofmodel.errors import Option
-from roofmodel.explain import document as explanation
+from roofmodel.explain import answer as explanation
 from roofmodel.explain.explain import explain
 from roofmodel.models import hub
 from roofmodel.report import latex as latex_module
@@ -139,7 +139,7 @@ def test_a_derivation_is_saved_by_the_suffix(tmp_path: Path) -> None:
         derivation.save(file)
         assert file.read_text(encoding="utf-8").startswith(begins)
     assert json.loads((tmp_path / "saxpy.json").read_text())["schema"] == "roofmodel.explain/1"
-    with pytest.raises(roofmodel.OutputError, match=r"unknown suffix '\.png'; known: \.html, \.json, \.md"):
+    with pytest.raises(roofmodel.OutputError, match=r"unknown suffix '\.png'; known: \.html, \.json, \.csv, \.md"):
         derivation.save(tmp_path / "saxpy.png")
 
 

@@ -14,7 +14,7 @@ from roofmodel.counting import phases
 from roofmodel.devices.calibration import TIMINGS
 from roofmodel.devices.device import Device
 from roofmodel.engines.engine import Engine
-from roofmodel.explain.expected_document import expected_time
+from roofmodel.explain.operator_answer import expected_time
 from roofmodel.models import hub
 from roofmodel.models.architecture import ReferenceCode
 from roofmodel.numbers.derivation import written

@@ -1,11 +1,12 @@
-"""Homework documents: the sheet with blanks, the answer key, and the report of a check."""
+"""The answers of `roof homework`: a sheet, its key, the check of its answers, the sheets and points of a class."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fractions import Fraction
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from roofmodel.errors import Command
 from roofmodel.homework.homework import SHEETS, Graded, GradedSheet, Sheet
@@ -21,9 +22,14 @@ from roofmodel.report.document import (
     Form,
     Heading,
     Paragraph,
+    Rows,
     TextTable,
 )
 from roofmodel.report.latex import text_form
+from roofmodel.report.table import COUNT, NAME, NUMBER, Column, Table
+
+if TYPE_CHECKING:
+    from roofmodel.homework.classroom import ClassGrades, StudentGrade, WrittenClass
 
 DIGITS, EXACT_DIGITS = 5, 15  # more than any tolerance needs; of an exact answer, what a float has
 
@@ -53,7 +59,24 @@ def document(sheet: Sheet, key: bool = False) -> Document:
         blocks.append(Paragraph("A PDF cannot be checked: copy this list into a text file such as 1001.yaml."))
     blocks.append(Code("\n".join(_answers(sheet, filled=key))))
     title = f"{'Key' if key else 'Problems'}: {sheet.name}, {sheet.student}"
-    return Document(title, blocks, lambda: _data(sheet, key))
+    data = partial(_data, sheet, key)
+    rows = [{"problem": each["id"], **question} for each in data()["problems"] for question in each["questions"]]
+    return Document(title, blocks, data, lambda: Rows(QUESTIONS if key else QUESTIONS.without(*KEY_COLUMNS), rows))
+
+
+KEY_COLUMNS = ("answer", "formula")
+QUESTIONS = Table(
+    "questions",
+    [
+        Column("problem", meaning="the problem"),
+        Column("question", value="id", meaning="the question, as the answers name it"),
+        Column("text", meaning="what is asked"),
+        Column("unit", meaning="the unit of the answer"),
+        Column("tolerance", meaning="the accepted relative error; 0 for an exact answer"),
+        Column("answer", meaning="the right answer"),
+        Column("formula", meaning="its formula"),
+    ],
+)
 
 
 def _questions(problem: Problem) -> TextTable:
@@ -161,15 +184,11 @@ def report(graded_sheet: GradedSheet) -> Document:
     """The graded answers and the hints for wrong ones, without the right answers."""
     graded, right = graded_sheet.graded, sum(each.right for each in graded_sheet.graded)
     rows = [
-        (
-            f"{problem.id}.{each.question.id}",
-            "" if each.answer is None else _in_unit(each.question, each.answer),
-            each.question.unit,
-            _verdict(each),
-        )
+        {"question": f"{problem.id}.{each.question.id}", "graded": each}
         for problem, answers in graded_sheet.problems
         for each in answers
     ]
+    answered = Rows(ANSWERS, rows)
     hints: list[Block] = [
         Paragraph(f"{problem.id}.{each.question.id}: {each.hint}")
         for problem, answers in graded_sheet.problems
@@ -179,7 +198,7 @@ def report(graded_sheet: GradedSheet) -> Document:
     return Document(
         f"{graded_sheet.sheet.name}, {graded_sheet.sheet.student}: {right} of {len(graded)} right",
         [
-            TextTable(("question", "|answer", "unit", "result"), rows),
+            answered,
             *([Heading("Hints")] if hints else []),
             *hints,
         ],
@@ -197,9 +216,7 @@ def report(graded_sheet: GradedSheet) -> Document:
                     "questions": [
                         {
                             "id": each.question.id,
-                            "answer": each.answer
-                            if each.answer is None or isinstance(each.answer, str)
-                            else each.question.in_unit(each.answer),
+                            "answer": _answer(each),
                             "right": each.right,
                             "hint": each.hint,
                         }
@@ -209,10 +226,138 @@ def report(graded_sheet: GradedSheet) -> Document:
                 for problem, answers in graded_sheet.problems
             ],
         },
+        lambda: answered,
     )
+
+
+def _answer(graded: Graded) -> float | str | None:
+    answer = graded.answer
+    return answer if answer is None or isinstance(answer, str) else graded.question.in_unit(answer)
+
+
+def _written(row: dict[str, Any]) -> str:
+    graded: Graded = row["graded"]
+    return "" if graded.answer is None else _in_unit(graded.question, graded.answer)
+
+
+ANSWERS = Table(
+    "answers",
+    [
+        Column("question", "question", wrap=True, meaning="the question, as `problem.question`"),
+        Column(
+            "answer", "answer", COUNT, value=lambda row: _answer(row["graded"]), text=_written, wrap=True,
+            meaning="the answer in the unit; empty without one",
+        ),
+        Column("unit", "unit", value="graded.question.unit", wrap=True, meaning="the unit of the answer"),
+        Column(
+            "result", "result", value=lambda row: _verdict(row["graded"]), wrap=True,
+            meaning="`right`, `wrong`, `blank`, `not a number` or `unknown word`",
+        ),
+        Column("hint", value="graded.hint", meaning="the likely mistake; empty without one"),
+    ],
+)  # fmt: skip
 
 
 def _verdict(graded: Graded) -> str:
     if not graded.understood:
         return "unknown word" if isinstance(graded.question.value, str) else "not a number"
     return "right" if graded.right else "blank" if graded.answer is None else "wrong"
+
+
+# --- A class ----------------------------------------------------------------------------------------
+
+
+SHEET_FILES = Table(
+    "students",
+    [
+        Column("student", "student", value=lambda each: each.sheet.student, meaning="the student"),
+        Column("file", "file", meaning="the file of the sheet, in the folder"),
+        Column("made", value=lambda each: each.sheet.fingerprint, meaning="the version of the sheet"),
+    ],
+)
+QUESTION_POINTS = Table(
+    "questions",
+    [
+        Column("question", "question", meaning="the question, as `problem.question`"),
+        Column("points", "points", NUMBER, meaning="the points of a right answer"),
+        Column("right", "right", NUMBER, meaning="right answers"),
+        Column("answered", "of", NUMBER, meaning="answers that are not blank"),
+        Column("hint", "most common mistake", wrap=True, meaning="the most common mistake; null without one"),
+        Column("hinted", "times", NUMBER, text=lambda each: str(each.hinted or ""), meaning="how often"),
+    ],
+)
+
+
+def class_document(written: WrittenClass) -> Document:
+    """The files of the sheets. The seed and the answers are in the key only."""
+    sheets = Rows(SHEET_FILES, written.sheets)
+
+    def data() -> dict[str, Any]:
+        return {
+            "schema": "roofmodel.homework-class/1",
+            "sheet": written.name,
+            "folder": str(written.folder),
+            "key": str(written.key),
+            "students": SHEET_FILES.records(written.sheets),
+        }
+
+    return Document(f"{written.name}: sheets in {written.folder}", [sheets], data, lambda: sheets)
+
+
+def grades_document(grades: ClassGrades) -> Document:
+    """The points of each student, and what was wrong most often in each question."""
+    students = Table(
+        "students",
+        [
+            Column(None, "student", value=lambda each: each.row["student"]),
+            Column(None, f"points of {grades.most:g}", NUMBER, value="points", unknown="not graded"),
+            Column(None, "right", NUMBER, value=_right),
+            Column(None, "file", NAME, value="file"),
+        ],
+    )
+    with_file = [each for each in grades.students if each.file is not None]  # a warning lists the others
+    blocks: list[Block] = [Rows(students, with_file), Heading("by question"), Rows(QUESTION_POINTS, grades.questions)]
+
+    def data() -> dict[str, Any]:
+        return {
+            "schema": "roofmodel.homework-grades/1",
+            "sheet": grades.name,
+            "points": grades.most,
+            "students": [
+                {
+                    "student": each.row["student"],
+                    "columns": dict(each.row),
+                    "file": each.file,
+                    "points": each.points,
+                    "questions": dict(each.questions),
+                }
+                for each in grades.students
+            ],
+            "questions": QUESTION_POINTS.records(grades.questions),
+            "warnings": list(grades.warnings),
+        }
+
+    title = f"{grades.name}: {units.count(len(with_file), 'student')}"
+    return Document(title, blocks, data, lambda: Rows(_students(grades), grades.students))
+
+
+def _students(grades: ClassGrades) -> Table:
+    """The CSV: the columns of the roster, the questions, the sum."""
+    roster = [Column(name, value=_field(name), meaning="of the roster") for name in grades.columns]
+    questions = [
+        Column(each.question, value=_points(each.question), meaning="the points of this question")
+        for each in grades.questions
+    ]
+    return Table("students", [*roster, *questions, Column("points", meaning="their sum")])
+
+
+def _field(name: str) -> Callable[[StudentGrade], str]:
+    return lambda each: each.row[name]
+
+
+def _points(question: str) -> Callable[[StudentGrade], float | None]:
+    return lambda each: each.questions[question]
+
+
+def _right(each: StudentGrade) -> int | None:
+    return None if each.answers is None else sum(answer.right for answer in each.answers.graded)

@@ -1,25 +1,33 @@
-"""An Explanation as a document: each number's formula, with symbols, with numbers, and the value."""
+"""The answer of `roof explain`: the formula of each number, with symbols, with numbers, and the value."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from roofmodel.estimate.answer import describe_expectation, describe_largest
 from roofmodel.estimate.tables import replica_rows
-from roofmodel.explain.data import to_dict
-from roofmodel.explain.expected_document import formulas
-from roofmodel.explain.explain import Explanation, Quantity
-from roofmodel.explain.operator_document import operators
-from roofmodel.explain.quantities import forms, symbols
+from roofmodel.explain.explain import Explanation, Quantity, SymbolicOperator
+from roofmodel.explain.operator_answer import (
+    NUMBERS,
+    NumberLine,
+    describe_quantity,
+    forms,
+    formulas,
+    number,
+    operators,
+    symbols,
+)
 from roofmodel.models.symbols import resolve_min_max
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number, plain
 from roofmodel.report import formula
-from roofmodel.report.document import Block, Document, Equation, Equations, Form, Heading, Paragraph
+from roofmodel.report.document import Block, Document, Equation, Equations, Form, Heading, Paragraph, Rows
 from roofmodel.report.latex import text_form
 from roofmodel.steps.estimate import describe_phase, describe_rate, describe_usable_memory
 from roofmodel.steps.phase import PhaseEstimate, StageTime
 from roofmodel.steps.placed import launches, sum_of
+from roofmodel.timing import derivation
 from roofmodel.timing.timing import Expected
 
 
@@ -32,7 +40,43 @@ def document(explanation: Explanation, *, timing: bool = False) -> Document:
     if timing:
         blocks += formulas(explanation)
     on = f" on {explanation.device.name}" if explanation.device else ""
-    return Document(f"{explanation.name}{on}", blocks, lambda: to_dict(explanation), notes=explanation.notes)
+    return Document(
+        f"{explanation.name}{on}",
+        blocks,
+        lambda: to_dict(explanation),
+        lambda: Rows(NUMBERS, [*_numbers(explanation)]),
+        explanation.notes,
+    )
+
+
+def _numbers(explanation: Explanation) -> Iterator[NumberLine]:
+    """Parameters, totals and times of each phase, numbers of each operator, and memory."""
+    yield from map(number, explanation.model)
+    for section in explanation.sections:
+        yield from (number(total, section.name) for total in section.totals)
+        if section.totals and (phase := section.phase):
+            yield from _seconds(section.name, None, phase.bound_seconds, phase.expected)
+        for counted in section.operators:
+            name = counted.operator.name
+            yield NumberLine(section.name, name, "count", formula.text(counted.times), counted.operator.count, "")
+            yield from (number(each, section.name, name) for each in _operator_quantities(counted))
+            yield NumberLine(section.name, name, "intensity", None, plain(counted.operator.cost.intensity), "FLOP/B")
+            if placed := counted.placed:
+                yield from _seconds(section.name, name, placed.placement.bound_seconds, placed.expected)
+    yield from map(number, explanation.memory)
+
+
+def _seconds(phase: str, operator: str | None, bound: Number, expected: Expected | None) -> Iterator[NumberLine]:
+    yield NumberLine(phase, operator, "bound_seconds", None, plain(bound), "s")
+    if expected is not None:
+        yield NumberLine(phase, operator, "expected_seconds", None, plain(expected.value), "s")
+
+
+def _operator_quantities(counted: SymbolicOperator) -> Iterator[Quantity]:
+    """FLOPs and bytes of an operator, and the bytes of each of its tensors."""
+    yield from _op_counts(counted)
+    for way in ("reads", "writes"):
+        yield from (tensor._replace(name=f"{way} {tensor.name}") for tensor in counted.tensors(way))
 
 
 def _opening(explanation: Explanation) -> Iterator[Block]:
@@ -212,3 +256,79 @@ def _memory(explanation: Explanation) -> Iterator[Block]:
 
 def _tensor(tensor: Quantity) -> str:
     return f"{tensor.name} {formula.text(formula.readable(tensor.symbolic))} = {units.si(plain(tensor.value), 'B')}"
+
+
+def to_dict(explanation: Explanation) -> dict[str, Any]:
+    """The document `roofmodel.explain/1`: base units, unrounded, None for unknown."""
+    return {
+        "schema": "roofmodel.explain/1",
+        "name": explanation.name,
+        "about": explanation.description,
+        "dtype": explanation.dtype,
+        "hardware": explanation.device and explanation.device.id,
+        "symbols": [
+            {"symbol": symbol.name, "latex": formula.latex(symbol), **source._asdict(), "origin": str(source.origin)}
+            for symbol, source in explanation.sources.items()
+        ],
+        "parameters": [describe_quantity(quantity) for quantity in explanation.model],
+        "phases": [
+            {
+                "phase": section.name,
+                "ops": [_op(counted) for counted in section.operators],
+                "totals": [describe_quantity(quantity) for quantity in section.totals],
+            }
+            for section in explanation.sections
+        ],
+        "memory": [describe_quantity(quantity) for quantity in explanation.memory],
+        "notes": list(map(str, explanation.notes)),
+    }
+
+
+def _op_counts(counted: SymbolicOperator) -> list[Quantity]:
+    cost, symbolic = counted.operator.cost, counted.symbolic.cost
+    names = {"matmul_flops": "FLOP", "vector_flops": "FLOP", "bytes_read": "B", "bytes_written": "B"}
+    return [Quantity(name, getattr(symbolic, name), getattr(cost, name), unit) for name, unit in names.items()]
+
+
+def _op(counted: SymbolicOperator) -> dict[str, Any]:
+    operator, placed = counted.operator, counted.placed
+    return {
+        "name": operator.name,
+        "stage": operator.stage or None,
+        "count": operator.count,
+        "times": formula.text(counted.times),
+        "spec": operator.spec,
+        "axes": [
+            {"axis": a.letter, "meaning": a.meaning, "formula": formula.text(a.symbolic), "value": plain(a.value)}
+            for a in counted.axes
+        ],
+        "counts": [describe_quantity(each) for each in _op_counts(counted)],
+        "reads": [describe_quantity(tensor) for tensor in counted.tensors("reads")],
+        "writes": [describe_quantity(tensor) for tensor in counted.tensors("writes")],
+        "intensity": plain(operator.cost.intensity),
+        "roofs": placed
+        and {
+            "matmul_seconds": plain(placed.placement.matmul_seconds),
+            "vector_seconds": plain(placed.placement.vector_seconds),
+            "memory_seconds": plain(placed.placement.memory_seconds),
+        },
+        "bound": placed and placed.placement.bound,
+        "bound_seconds": placed and plain(placed.placement.bound_seconds),
+        "expected_seconds": placed and placed.expected and plain(placed.expected.value),
+        "expected_by": counted.formula
+        and {
+            "formula": counted.formula.name,
+            "parameters": {p.name: p.value for p in derivation.parameters(counted.formula)},
+            "parameter_set": {
+                "device": counted.formula.fitted_on,
+                "kind": counted.formula.kind,
+                "implementation": counted.formula.implementation,
+                "formats": counted.formula.format_key,
+            },
+            "source": counted.formula.fit.source,
+            "together": [*counted.run.merged] if counted.run else [],
+            "columns": [*counted.run.columns] if counted.run and counted.run.merged else None,
+            "rides": bool(counted.run and counted.run.absorbed),
+            "steps": [step._replace(value=plain(step.value))._asdict() for step in derivation.steps(counted.formula)],
+        },
+    }

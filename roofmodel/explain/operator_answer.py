@@ -1,25 +1,136 @@
-"""Derivation of an operator as document blocks: its axes, counts, time at each ceiling and expected time."""
+"""The derivation of operators as document blocks: quantities, axes, counts, times at the ceilings, expected times."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from roofmodel.counting.operator import Operator
 from roofmodel.counting.tensors import OperatorLine
+from roofmodel.devices.calibration import HEAD_SIZES, Fit
 from roofmodel.devices.device import Device
-from roofmodel.explain.expected_document import expected_time
-from roofmodel.explain.explain import Axis, Explanation, SymbolicOperator
-from roofmodel.explain.quantities import amount, describe_layers, forms, origin
+from roofmodel.explain.explain import Axis, Explanation, Quantity, SymbolicOperator
+from roofmodel.models.symbols import SymbolSource
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number, plain
+from roofmodel.numbers.derivation import DerivationStep, written
 from roofmodel.report import formula
 from roofmodel.report.document import Block, Code, Equation, Equations, Form, Heading, Paragraph, TextTable
-from roofmodel.report.latex import text_form
+from roofmodel.report.latex import latex_text, text_form
+from roofmodel.report.table import Column, Table
 from roofmodel.steps.placed import Placed
+from roofmodel.timing import derivation
+from roofmodel.timing.attention import AttentionWork
 from roofmodel.timing.engine import Run
+from roofmodel.timing.formula import FormulaDescription
 from roofmodel.timing.roofline import NodeCrossing, Placement, Route, route
+from roofmodel.timing.timing import Expected, Formula
+
+
+class NumberLine(NamedTuple):
+    """A derived number; `phase` and `operator` are None where it is of the whole model."""
+
+    phase: str | None
+    operator: str | None
+    name: str
+    symbols: str | None
+    value: Number | None
+    unit: str
+
+
+NUMBERS = Table(
+    "numbers",
+    (
+        Column("phase", meaning="the phase or kernel; empty for the whole model"),
+        Column("operator", meaning="the operator; empty for a total"),
+        Column("name", meaning="what the number is"),
+        Column("symbols", meaning="its formula"),
+        Column("value", meaning="its value in the unit"),
+        Column("unit", meaning="its unit; empty for a count"),
+    ),
+)
+"""The numbers of a derivation."""
+
+
+def number(quantity: Quantity, phase: str | None = None, operator: str | None = None) -> NumberLine:
+    """A quantity as a line of the table of numbers."""
+    symbols = formula.text(formula.readable(quantity.symbolic))
+    return NumberLine(phase, operator, quantity.name, symbols, plain(quantity.value), quantity.unit)
+
+
+MAX_TERMS = 12  # longer sums are not repeated with numbers
+
+
+def symbols(explanation: Explanation, quantities: Iterable[Quantity]) -> TextTable:
+    """A table of the symbols in these quantities: meaning, value, and config key or option."""
+    import sympy
+
+    used = set().union(*(sympy.sympify(quantity.symbolic).free_symbols for quantity in quantities))
+    return TextTable(
+        ("symbol", "meaning", "|value", "source"),
+        [
+            (Form(formula.text(name), formula.latex(name)), source.meaning, units.grouped(source.value), origin(source))
+            for name, source in explanation.sources.items()
+            if name in used
+        ],
+    )
+
+
+def origin(source: SymbolSource) -> str:
+    """The config key or option of a symbol, marked if it has its default."""
+    return f"{source.origin} (default)" if source.assumed else str(source.origin)
+
+
+def forms(expression: Any, explanation: Explanation, value: Number, unit: str) -> list[Form]:
+    """The formula in symbols, in numbers, and its value, without repetitions."""
+    values = explanation.values
+    all_forms = [Form(formula.text(expression), formula.latex(expression))]
+    if _terms(expression) <= MAX_TERMS:
+        all_forms.append(Form(formula.text(expression, values), formula.latex(expression, values)))
+    all_forms.append(amount(value, unit))
+    return [form for i, form in enumerate(all_forms) if i == 0 or form.text != all_forms[i - 1].text]
+
+
+def _terms(expression: Any) -> int:
+    import sympy
+
+    return len(sympy.Add.make_args(sympy.expand(expression)))
+
+
+def amount(value: Number, unit: str) -> Form:
+    """A count in full; long counts also with three digits and a prefix."""
+    value = plain(value)
+    digits = units.grouped(round(value)) if value == int(value) or value >= 1e5 else units.significant(value, 6)
+    short = f" ({units.si(value, unit)})" if value >= 1e5 else ""
+    return text_form(f"{digits} {unit}".rstrip() + short)
+
+
+def describe_quantity(quantity: Quantity) -> dict[str, Any]:
+    """A quantity for JSON: its formula as text, in LaTeX and for sympy.sympify, and its value."""
+    expression = formula.readable(quantity.symbolic)
+    return {
+        "name": quantity.name,
+        "formula": formula.text(expression),
+        "latex": formula.latex(expression),
+        "sympy": str(expression),
+        "value": plain(quantity.value),
+        "unit": quantity.unit,
+    }
+
+
+def describe_layers(layers: Sequence[int]) -> str:
+    """`layer 3`, `layers 1 to 4`, `layers 0, 2, … 40`: they distinguish operators of the same name."""
+    first, last = layers[0], layers[-1]
+    if first == last:
+        return f"layer {first}"
+    if len(layers) == last - first + 1:
+        return f"layers {first} to {last}"
+    if len(layers) <= 3:
+        return f"layers {', '.join(map(str, layers))}"
+    return f"layers {first}, {layers[1]}, … {last}"
+
 
 EXTRA_KERNELS = {"in several kernels": "several kernels compute the operator", "in fp32": "tensors in fp32"}
 """What the names of extra kernels mean that are not the name of a kernel."""
@@ -229,3 +340,112 @@ def _crossing(crossing: NodeCrossing) -> Equations:
             Equation("rate", [text_form(rate)]),
         ]
     )
+
+
+def expected_time(
+    formula: Formula, bound: float, expected: Expected, extra: bool = False, run: Run | None = None
+) -> Iterator[Block]:
+    """The evaluation of an expected time: inputs, lines with numbers, extra kernels, or the share of a merged GEMM."""
+    lines = derivation.steps(formula)
+    used, input_names = {step.name for step in lines}, {p.name for p in derivation.inputs(formula)}
+    inputs = (f"{p.name} = {written(p.value)} ({p.meaning})" for p in _operator_inputs(formula) if p.name in used)
+    yield Paragraph(f"expected time, with {', '.join(inputs)}:")
+    forms = [_line(step) for step in lines if step.name not in input_names]
+    total = plain(lines[-1].value)
+    in_symbols, in_numbers = "max(seconds, bound)", f"max({written(total)}, {written(bound)})"
+    if extra:
+        others = plain(expected.value) - max(total, bound)
+        in_symbols, in_numbers = f"{in_symbols} + extra kernels", f"{in_numbers} + {written(others)}"
+    if run and run.merged:
+        own, every = run.columns
+        share = written(own / every)
+        forms.append(Equation("share", [_calculation(f"{written(own)} / {written(every)}"), _calculation(share)]))
+        in_symbols, in_numbers = "seconds × share", f"{written(total)} × {share}"
+        least = plain(expected.value * every / own)
+        if least > (1 + 1e-12) * total:
+            forms.append(Equation("least", [_calculation(written(least))]))  # the bound of the whole GEMM
+            in_symbols, in_numbers = "max(seconds, least) × share", f"max({written(total)}, {written(least)}) × {share}"
+    seconds = text_form(units.seconds(plain(expected.value), 4))
+    forms.append(Equation("expected", [text_form(in_symbols), text_form(in_numbers), seconds]))
+    yield Equations(forms)
+
+
+def _line(step: DerivationStep) -> Equation:
+    if step.value is True:
+        return Equation("since", [_calculation(step.name), _calculation(step.numbers)])
+    value = plain(step.value)
+    shown = (
+        units.seconds(value, 6) if step.unit == "s" else units.si(value, step.unit, 6) if step.unit else written(value)
+    )
+    forms = dict.fromkeys((step.formula, step.numbers, shown))
+    return Equation(step.name, [_calculation(form) for form in forms if form])
+
+
+def _calculation(text: str) -> Form:
+    """A line of a calculation: a page may break it at its signs."""
+    return Form(
+        text,
+        re.sub(
+            r"(.+?)(?: ([+-]) |$)", lambda match: latex_text(match[1]) + (f" {match[2]} " if match[2] else ""), text
+        ),
+    )
+
+
+def formulas(explanation: Explanation) -> Iterator[Block]:
+    """The formulas of the expected times, once for all operators, each with the fitted parameters that it used."""
+    used: dict[tuple[FormulaDescription, str, str, Fit], tuple[Formula, list[str]]] = {}
+    for section in explanation.sections:
+        for counted in section.operators:
+            if formula := counted.formula:
+                key = (formula.description, formula.implementation, formula.format_key, formula.fit)
+                names = used.setdefault(key, (formula, []))[1]
+                names.append(" ".join(dict.fromkeys((section.name, counted.operator.name))))
+    shown = set()
+    for formula, names in used.values():
+        if formula.description not in shown:
+            yield from _described(formula)
+            shown.add(formula.description)
+        fit, other = formula.fit, ", the nearest fitted formats" if formula.is_substitute else ""
+        yield Paragraph(
+            f"Parameters of {', '.join(dict.fromkeys(names))}: {formula.kind}, {formula.implementation}, "
+            f"{formula.format_key}{other} in {formula.fitted_on}.yaml; fitted to {fit.source} ({fit.rows} rows); mean "
+            f"error {fit.error:.1%} on {fit.held_out} held-out rows; interval × {fit.low:.3g} to × {fit.high:.3g}. "
+            "An expected time is never below its bound."
+        )
+        fitted = [p for p in derivation.inputs(formula) if p.name.startswith("timing.")]
+        yield _table("fitted", [p for p in fitted if _is_of_its_head_size(p.name, formula)])
+
+
+def _is_of_its_head_size(name: str, formula: Formula) -> bool:
+    """Whether the formula uses a parameter: of those by head size, such as `timing.pipe_128`, only one."""
+    size = name.rpartition("_")[2]
+    work = formula.arguments[0]
+    if not size.isdigit() or not isinstance(work, AttentionWork):
+        return True
+    return int(size) == next((each for each in HEAD_SIZES if each >= work.head_size), HEAD_SIZES[-1])
+
+
+def _described(formula: Formula) -> Iterator[Block]:
+    """A formula as text, with its inputs, constants and the device's figures."""
+    text = formula.description
+    yield Heading(f"expected times of {text.title}")
+    yield Paragraph(text.summary)
+    yield Code(text.equation)
+    if text.terms:
+        yield TextTable(("term", "meaning"), text.terms)
+    yield from map(Paragraph, text.notes)
+    yield Paragraph(f"Source: {text.source}")
+    yield TextTable(("input", "meaning"), [(p.name, p.meaning) for p in _operator_inputs(formula)])
+    if fixed := derivation.constants(formula):
+        yield _table("constant", fixed)
+    if chip := [p for p in derivation.inputs(formula) if p.name.startswith("chip.")]:
+        yield _table("device", chip)
+
+
+def _operator_inputs(formula: Formula) -> list[derivation.NamedNumber]:
+    """The inputs of a formula that come from the operator, without those of the device and the fit."""
+    return [p for p in derivation.inputs(formula) if not p.name.startswith(("chip.", "timing."))]
+
+
+def _table(title: str, numbers: Sequence[derivation.NamedNumber]) -> TextTable:
+    return TextTable((title, "|value", "meaning"), [(p.name, written(p.value), p.meaning) for p in numbers])

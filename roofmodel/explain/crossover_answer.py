@@ -9,10 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from roofmodel.errors import Command
-from roofmodel.explain.bound_changes import BoundChange, CeilingEquation, Changes, Side, assumptions
-from roofmodel.explain.crossover import SYMBOLS, Crossover, DominantBound
+from roofmodel.explain.crossover import (
+    SYMBOLS,
+    BoundChange,
+    CeilingEquation,
+    Changes,
+    Crossover,
+    DominantBound,
+    Side,
+    assumptions,
+)
 from roofmodel.explain.explain import Explanation, Quantity
-from roofmodel.explain.quantities import describe_layers, symbols
+from roofmodel.explain.operator_answer import describe_layers, symbols
 from roofmodel.models.symbols import resolve_min_max, symbol
 from roofmodel.numbers import units
 from roofmodel.report import formula
@@ -25,9 +33,11 @@ from roofmodel.report.document import (
     Form,
     Heading,
     Paragraph,
+    Rows,
     TextTable,
 )
 from roofmodel.report.latex import text_form
+from roofmodel.report.table import Column, Table, joined
 from roofmodel.steps.estimate import describe_gpus
 
 NAMES = {
@@ -47,7 +57,9 @@ def document(
     alt = f"The times of compute, memory and links by {NAMES[crossover.variable]}"
     figure = [Figure(draw, alt)] if draw else []
     blocks = [*_blocks(crossover), *figure, *explained]
-    return Document(title, blocks, lambda: to_dict(crossover), notes=crossover.notes)
+    return Document(
+        title, blocks, lambda: to_dict(crossover), lambda: Rows(CHANGES, [*_lines(crossover)]), crossover.notes
+    )
 
 
 def _blocks(crossover: Crossover) -> Iterator[Block]:
@@ -257,7 +269,7 @@ def _assumptions(crossover: Crossover) -> list[Block]:
     ]
 
 
-# --- JSON -------------------------------------------------------------------------------------------
+# --- Rows and JSON ----------------------------------------------------------------------------------
 
 
 def to_dict(crossover: Crossover) -> dict[str, Any]:
@@ -301,3 +313,25 @@ def _change(change: BoundChange | None, bound: str = "") -> dict[str, Any]:
         "to": change and change.to,
         "solved": change and change.solved,
     }
+
+
+CHANGES = Table(
+    "changes",
+    (
+        Column("operator", meaning="the operator; empty for all of them together, or for the kernel"),
+        Column("layers", flat=joined(" "), meaning="its layers, where several operators have its name"),
+        Column("value", meaning="the size from which on another ceiling limits; empty without a change"),
+        Column("exact", meaning="the size at which both times are equal"),
+        Column("equation", meaning="the equation of the two times"),
+        Column("from", meaning="the ceiling that limits below this size"),
+        Column("to", meaning="the ceiling that limits from this size on"),
+        Column("solved", meaning="whether the equation was solved exactly"),
+    ),
+)
+
+
+def _lines(crossover: Crossover) -> Iterator[dict[str, Any]]:
+    """A row for each change, or for an operator without one: first of all operators, then of each."""
+    for name, each in ((None, crossover.subject), *((each.name, each) for each in crossover.operators)):
+        for change in each.changes or (None,):
+            yield {"operator": name, "layers": each.layers or None, **_change(change, each.first)}
