@@ -28,9 +28,8 @@ from roofmodel.profiles.kernel import Kernel, Profile
 from roofmodel.roofline import inputs
 from roofmodel.roofline.device import DeviceIdentification, identify
 from roofmodel.roofline.formats import FormatMismatch, format_mismatch
-from roofmodel.roofline.naming import NO_HINT, anchor, category_of
+from roofmodel.roofline.naming import NO_HINT, anchor, category_of, serving_step
 from roofmodel.roofline.points import flops_by_pipe
-from roofmodel.roofline.serving_steps import serving_step
 from roofmodel.steps.estimate import Estimate, estimate
 from roofmodel.steps.parallelism import refuse_stages
 from roofmodel.trace.trace import trace

@@ -8,7 +8,7 @@ from roofmodel.jitter.jitter import Jitter, RankSummary
 from roofmodel.jitter.reduced_steps import StepSummary
 from roofmodel.numbers import units
 from roofmodel.report.table import COUNT, NAME, SECONDS, Column, Table, Unit
-from roofmodel.roofline.kernel_names import short_name
+from roofmodel.roofline.naming import short_name
 
 
 def signed(seconds: float) -> str:

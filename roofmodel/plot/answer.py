@@ -34,7 +34,6 @@ from roofmodel.profiles.kernel import Kernel
 from roofmodel.report import chart
 from roofmodel.report.document import Block, Document, Figure, Heading, OnlyTerminal, Paragraph, Rows
 from roofmodel.report.table import SECONDS, TEXT, Column, Table
-from roofmodel.roofline.instructions import peak, transactions_per_second
 from roofmodel.roofline.judged_kernels import (
     WITH_COUNTERS,
     Why,
@@ -43,6 +42,7 @@ from roofmodel.roofline.judged_kernels import (
     not_judged,
     reasons_by_group,
 )
+from roofmodel.roofline.launches import issue_peak, transactions_per_second
 from roofmodel.roofline.panel import DEVICE_SOURCES, MIN_SHARE, Panel, category_style, provenance
 from roofmodel.roofline.points import KernelGroup, Point, Reason, group
 from roofmodel.roofline.reasons import BUSY_SMS, NOTHING, TITLES
@@ -228,7 +228,7 @@ def _chart(panel: Panel, letters: Mapping[str, str], width: int) -> Group:
 
 def _instructions(roofline: Roofline) -> Part:
     """The points of the instruction roofline of a device."""
-    issue = peak(roofline.device, roofline.ceilings.clock)
+    issue = issue_peak(roofline.device, roofline.ceilings.clock)
     ceilings = [f"issue {units.si(issue)}inst/s"] if issue else []
     ceilings += [
         f"{name.upper()} {units.si(rate)}txn/s" for name, rate in transactions_per_second(roofline.device).items()

@@ -10,7 +10,7 @@ from roofmodel.plot.place import MeasuredKernels, Roofline
 from roofmodel.profiles.kernel import Flops, Kernel, Traffic
 from roofmodel.report.table import BYTES, COUNT, NAME, PERCENT, RATE, SECONDS, TIMES, Cell, Column, Table, joined
 from roofmodel.roofline.judged_kernels import reasons_by_launch
-from roofmodel.roofline.kernel_names import KERNEL_NAME, short_names
+from roofmodel.roofline.naming import KERNEL_NAME, short_names
 from roofmodel.roofline.points import KernelGroup, Point, Reason, flops_by_pipe, incomplete
 
 MAX_NAME = 34  # characters of a name in the table of changes: with its colon, one line of a terminal of 80 columns

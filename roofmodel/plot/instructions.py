@@ -11,8 +11,8 @@ from roofmodel.numbers import units
 from roofmodel.plot.place import Roofline, RooflinePlot
 from roofmodel.report import canvas, labels, marks
 from roofmodel.report.table import NUMBER, PERCENT, RATE, SECONDS, Column, Table
-from roofmodel.roofline.instructions import WALLS, InstructionPoint, peak, transactions_per_second
-from roofmodel.roofline.kernel_names import KERNEL_NAME, short_names
+from roofmodel.roofline.launches import WALLS, InstructionPoint, issue_peak, transactions_per_second
+from roofmodel.roofline.naming import KERNEL_NAME, short_names
 from roofmodel.roofline.panel import MIN_SHARE
 
 Window = tuple[float, float, float, float]  # left, right, bottom and top of the axes
@@ -84,7 +84,7 @@ def instructions_document(plot: RooflinePlot) -> dict[str, Any]:
     ceilings = []
     for roofline in plot.rooflines:
         device = {"hardware": roofline.device.id} if several else {}
-        issue = peak(roofline.device, roofline.ceilings.clock)
+        issue = issue_peak(roofline.device, roofline.ceilings.clock)
         if roofline.instructions and issue:
             ceilings.append(device | {"name": "issue", "kind": "pipe", "instructions_per_second": issue})
         if roofline.instructions:
@@ -97,7 +97,7 @@ def instructions_document(plot: RooflinePlot) -> dict[str, Any]:
 def draw_instructions(plot: RooflinePlot, heading: str, subtitle: str, path: Path, form: str) -> None:
     """Draw the instruction roofline of the first device with counters; `form` is png, svg or pdf."""
     roofline = next(each for each in plot.rooflines if each.instructions)
-    issue, levels = peak(roofline.device, roofline.ceilings.clock), transactions_per_second(roofline.device)
+    issue, levels = issue_peak(roofline.device, roofline.ceilings.clock), transactions_per_second(roofline.device)
     seconds = {point.name: point.seconds for point in roofline.instructions}
     least = min(MIN_SHARE * sum(seconds.values()), max(seconds.values()))
     points = [point for point in roofline.instructions if point.seconds >= least]

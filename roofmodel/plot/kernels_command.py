@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def names_for_checks(names: Sequence[str]) -> Sequence[str]:
     """Names of kernels in the messages of `--fail-if`."""
     from roofmodel.roofline.judged_kernels import NAME_WIDTH
-    from roofmodel.roofline.kernel_names import short_names
+    from roofmodel.roofline.naming import short_names
 
     return short_names(names, NAME_WIDTH)
 

@@ -16,7 +16,7 @@ from roofmodel.plot.panels import letter_of, letters_of
 from roofmodel.report import canvas, labels, marks
 from roofmodel.report.canvas import DEVICE_STYLES, DeviceStyle
 from roofmodel.report.marks import SeriesStyle
-from roofmodel.roofline.kernel_names import names_of_points
+from roofmodel.roofline.naming import names_of_points
 from roofmodel.roofline.panel import MIN_SHARE, TAIL_NOTE, Panel, Window, category_color, category_style, view
 from roofmodel.roofline.points import Point
 

@@ -23,10 +23,10 @@ from roofmodel.roofline import points
 from roofmodel.roofline.ceilings import Ceilings, choose_ceilings
 from roofmodel.roofline.counted_kernels import KernelWork, with_counts
 from roofmodel.roofline.device import DeviceIdentification, UnknownDevice, identify
+from roofmodel.roofline.formats import pipes_in_use
 from roofmodel.roofline.inputs import DeviceRun, read_runs
-from roofmodel.roofline.instructions import InstructionPoint, instruction_points
 from roofmodel.roofline.judged_kernels import JUDGED, not_judged, reasons_by_group
-from roofmodel.roofline.pipes import pipes_in_use
+from roofmodel.roofline.launches import InstructionPoint, instruction_points
 from roofmodel.roofline.points import incomplete
 from roofmodel.steps.estimate import Estimate, estimate
 from roofmodel.steps.textbook import load_model

@@ -1,4 +1,4 @@
-"""The number format in which kernels multiply, by their counters or names, compared with the given one.
+"""The number formats in which kernels multiply, by their counters or names, and the pipes of the device that they used.
 
 fp16 and bf16 count as the same format: they have the same width and speed. A name with the formats of factors and sums,
 such as `tf32f32`, means the format of the factors. An enumeration type among template arguments is a setting, not a
@@ -8,13 +8,18 @@ format: `(vllm::Fp8KVCacheDataType)0` stands for a cache that is not in fp8.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from roofmodel.counting.tensors import FORMATS, Widths
+from roofmodel.devices.device import Device
+from roofmodel.devices.parts import Pipe
 from roofmodel.errors import Message, Option
 from roofmodel.profiles.kernel import Kernel
-from roofmodel.roofline.naming import anchor
+from roofmodel.roofline.naming import anchor, auxiliary_role
+
+if TYPE_CHECKING:
+    from roofmodel.roofline.points import Point
 
 _NAME_PATTERNS = (  # the first match counts
     ("fp8", r"fp8|e4m3|e5m2"),
@@ -96,3 +101,25 @@ def format_in_name(name: str) -> str | None:
 
 def _without_settings(name: str) -> str:
     return _SETTING.sub("", name).lower()
+
+
+def pipes_in_use(points: Sequence[Point], device: Device) -> list[Pipe]:
+    """The pipes that points of single kernels used, by falling peak; all pipes of the device without points.
+
+    If FLOPs of tensor cores were not counted, the names of GEMM kernels show which pipe was used. Kernels without FLOPs
+    have the pipes of the formats in their names, or fp32.
+    """
+    drawn = [point for point in points if point.drawable]
+    used = {device.pipes[point.pipe] for point in drawn if point.pipe}
+    if points and not used:
+        named = {format_in_name(point.name) for point in points} & {*device.types}
+        used = {device.matmul_pipe(name) for name in named if name}
+        used = used or {pipe for name, pipe in device.pipes.items() if name == "fp32"}
+    used = used or set(device.pipes.values())
+    uncounted = [point.name for point in drawn if point.incomplete]
+    if uncounted:
+        format_names = {
+            format_in_name(name) or "fp16" for name in uncounted if anchor(name) and not auxiliary_role(name)
+        } - {"fp32"}
+        used |= {device.matmul_pipe(name) for name in format_names or {"fp16"} if name in device.types}
+    return sorted(used, key=lambda pipe: -pipe.peak)

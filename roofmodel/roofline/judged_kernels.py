@@ -10,8 +10,8 @@ from roofmodel.devices.device import Device
 from roofmodel.profiles.kernel import Kernel, Profile
 from roofmodel.roofline.categories import category
 from roofmodel.roofline.counted_kernels import with_counts
-from roofmodel.roofline.kernel_names import short_names
-from roofmodel.roofline.launch_terms import LIMIT, Launch
+from roofmodel.roofline.launches import LIMIT, Launch
+from roofmodel.roofline.naming import short_names
 from roofmodel.roofline.points import GROUPINGS, Reason
 from roofmodel.roofline.reasons import BOUNDS, REASONS, reasons
 

@@ -1,17 +1,30 @@
-"""Kinds of work by kernel names, and parts of the model by NVTX range names.
+"""Kinds of work by kernel names, parts of the model and workloads by NVTX range names, short names for legends.
 
-Frameworks share no names, only words. A name without a known word gives no information.
+Frameworks share no names, only words. A name without a known word gives no information. Serving engines annotate the
+workload of a step:
+
+vLLM:    execute_context_1(512)_generation_0(0)     requests and tokens of prefill, then of decode
+SGLang:  step[prefill bs=4 toks=2048], step[decode bs=8], step[EXTEND bs=1 toks=512]
+         (https://github.com/sgl-project/sglang/pull/23419)
+ATOM:    prefill[bs=1 tok=1024 ctx=1024 ...], decode[bs=64 tok=64 ...] (https://github.com/ROCm/ATOM/pull/477)
+
+A short name has no boilerplate, but the template argument that identifies the kernel.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from roofmodel.roofline.categories import base_name, category
-from roofmodel.roofline.serving_steps import serving_step
+from roofmodel.report.columns import shorten
+from roofmodel.report.table import NAME
+from roofmodel.roofline.categories import WRAPPERS, base_name, category
+
+if TYPE_CHECKING:
+    from roofmodel.roofline.points import Point
 
 MAX_SEARCHED_CHARACTERS = 400  # of a name that are searched; template names may have thousands
 ANCHOR_KINDS = ("GEMM", "attention", "convolution", "scan")
@@ -256,3 +269,132 @@ def _roles(parts: Sequence[str], place: str | None) -> frozenset[str]:
         if before == "output":
             return frozenset({"output"} if "attention" in parts else {"down"})
     return frozenset({"norm"}) if _NORMS.fullmatch(last) else frozenset()
+
+
+_VLLM = re.compile(r"execute_context_(\d{1,9})\((\d{1,9})\)_generation_(\d{1,9})\((\d{1,9})\)")
+_OTHERS = re.compile(r"(?:step\[)?(prefill|extend|decode)[ \[]bs=(\d{1,9})(?:[^\]]*?\btoks?=(\d{1,9}))?", re.I)
+_OTHER_MODE = re.compile(r"step\[\w+[^\]]*\]", re.I)  # such as `step[mixed bs=8 ext=512 dec=7]`
+
+
+class ServingStep(NamedTuple):
+    """The phase (None: both, or another one), the requests, and the prompt tokens of all of them (None: not stated)."""
+
+    phase: str | None
+    batch: int
+    tokens: int | None = None
+
+
+@cache
+def serving_step(label: str) -> ServingStep | None:
+    """The step that an annotation states; None for other labels."""
+    if match := _VLLM.match(label):
+        prompts, tokens, decodes, _ = map(int, match.groups())
+        if prompts and decodes:
+            return ServingStep(None, prompts + decodes)
+        return ServingStep("prefill", prompts, tokens) if prompts else ServingStep("decode", decodes)
+    if match := _OTHERS.match(label):
+        phase = "decode" if match[1].lower() == "decode" else "prefill"
+        return ServingStep(phase, int(match[2]), int(match[3]) if match[3] and phase == "prefill" else None)
+    return ServingStep(None, 0) if _OTHER_MODE.match(label) else None
+
+
+# --- Short names ------------------------------------------------------------------------------------
+
+MAX_SPLIT_CHARACTERS = 20_000  # of a name that are split into words or arguments; some names have megabytes
+MAX_WORDS = 4  # that are added to names that would be equal
+MAX_ADDED_SHARE = 0.6  # of the width, for these words
+_ELEMENTWISE = re.compile(r"(?:\w+::)*(?:\w+_)?(elementwise|reduce)_kernel(?= |$)")
+_GENERIC_TYPE = re.compile(
+    r"(?:const |unsigned |signed )*"
+    r"(?:int|long|short|char|bool|double|void|(?:\w+::)?\w*(?:half|float)\d*(?:_t)?)[ *&]*",
+    re.IGNORECASE,
+)
+
+
+def short_name(name: str) -> str:
+    """`void cutlass::Kernel2<cutlass_80_s16816gemm>(Params)` as `cutlass_80_s16816gemm`."""
+    if name.startswith(("Memcpy", "Memset")):
+        return name  # the memory is in parentheses
+    base = display_name(name)
+    last = base.rpartition("::")[2]
+    if last.lower() in WRAPPERS:
+        return next(map(_without_suffix, _named_arguments(name, last)), base)
+    if match := _ELEMENTWISE.match(base):
+        function = base[match.end() :] or next((f" ({a})" for a in map(_last_part, _named_arguments(name, last))), "")
+        return f"{match[1]}{function}" if function else base
+    return base
+
+
+def legend_names(names: Mapping[str, str], width: int) -> dict[str, str]:
+    """Names of at most `width` characters that differ; `names` maps full names to short ones.
+
+    Where short names are equal after they are cut, the first words that differ between the full names follow.
+    """
+    different: dict[str, list[str]] = {name: [] for name in names}
+    for last in [False] * MAX_WORDS + [True]:
+        equal = defaultdict(list)
+        for name, short in names.items():
+            equal[_with_words(short, different[name], width)].append(name)
+        for group in (group for group in equal.values() if len(group) > 1):
+            for i, (name, words) in enumerate(zip(group, _differences(group), strict=True), 1):
+                if last:
+                    different[name] = [f"#{i}"]
+                else:
+                    different[name] += [word for word in words if word not in different[name]][:1]
+    return {name: _with_words(short, different[name], width) for name, short in names.items()}
+
+
+def short_names(names: Sequence[str], width: int) -> list[str]:
+    """Short names of kernels, in at most `width` characters, that differ if the names do."""
+    short = legend_names({name: short_name(name) for name in names}, width)
+    return [short[name] for name in names]
+
+
+KERNEL_NAME = NAME._replace(shorten=short_names)
+"""The unit of a table's column of kernels."""
+
+
+def names_of_points(points: Iterable[Point], width: int) -> dict[str, str]:
+    """The names of points as `legend_names` gives them; predicted operators keep their names."""
+    return legend_names({p.name: p.name if p.predicted else short_name(p.name) for p in points}, width)
+
+
+def _with_words(short: str, words: Sequence[str], width: int) -> str:
+    if not words:
+        return shorten(short, width)
+    added = shorten(" ".join(words), int(width * MAX_ADDED_SHARE))
+    return f"{shorten(short, width - len(added) - 1)} {added}"
+
+
+def _differences(names: Sequence[str]) -> list[list[str]]:
+    """The words of each name that the others do not have at the same place, or, with other lengths, do not have."""
+    split = [re.findall(r"[^\W_]+", name[:MAX_SPLIT_CHARACTERS]) for name in names]
+    if len({len(words) for words in split}) == 1:
+        places = [place for place, words in enumerate(zip(*split, strict=True)) if len(set(words)) > 1]
+        return [[words[place] for place in places] for words in split]
+    common = set.intersection(*map(set, split))
+    return [[word for word in dict.fromkeys(words) if word not in common] for words in split]
+
+
+def _named_arguments(name: str, template: str) -> Iterator[str]:
+    """The base names of a template's arguments that are neither numbers nor basic types."""
+    _, _, rest = name[:MAX_SPLIT_CHARACTERS].partition(f"{template}<")
+    depth, start = 0, 0
+    for match in re.finditer(r"[<>(),]", rest):
+        sign, end = match[0], match.start()
+        if depth == 0 and sign in ",>":
+            text = rest[start:end].strip()
+            if not re.match(r"\(|-?\d|true\b|false\b", text) and not _GENERIC_TYPE.fullmatch(text):
+                yield base_name(text.partition("::[lambda")[0].partition("::{lambda")[0])
+            start = end + 1
+        depth += (sign in "<(") - (sign in ">)")
+        if depth < 0:
+            return
+
+
+def _without_suffix(name: str) -> str:
+    return re.sub(r"(?:::Kernel_traits|_?Params(?:Ex)?)$", "", name)
+
+
+def _last_part(name: str) -> str:
+    return name.rpartition("::")[2]

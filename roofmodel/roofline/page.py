@@ -16,7 +16,7 @@ from roofmodel.numbers import units
 from roofmodel.report.html import IMAGE_SOURCES, SCRIPT_SOURCES, page_file, render_page
 from roofmodel.report.marks import SeriesStyle
 from roofmodel.roofline.judged_kernels import Why, listed_reasons
-from roofmodel.roofline.kernel_names import names_of_points
+from roofmodel.roofline.naming import names_of_points
 from roofmodel.roofline.panel import (
     TAIL_NOTE,
     Panel,

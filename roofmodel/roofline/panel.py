@@ -11,7 +11,7 @@ from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Level, Pipe
 from roofmodel.report import marks
 from roofmodel.report.marks import SeriesStyle
-from roofmodel.roofline.pipes import pipes_in_use
+from roofmodel.roofline.formats import pipes_in_use
 from roofmodel.roofline.points import Point
 
 CATEGORY_COLORS = {

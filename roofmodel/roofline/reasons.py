@@ -27,7 +27,7 @@ from roofmodel.numbers import units
 from roofmodel.profiles.kernel import Kernel
 from roofmodel.roofline.categories import category
 from roofmodel.roofline.formats import format_in_name
-from roofmodel.roofline.launch_terms import DRAM_REACHED, IMPOSSIBLE, LIMIT, Launch, Terms
+from roofmodel.roofline.launches import DRAM_REACHED, IMPOSSIBLE, LIMIT, Launch, Terms
 from roofmodel.roofline.points import Reason, flops_by_pipe
 
 SHORTEST = 1e-6  # seconds of an empty kernel, about

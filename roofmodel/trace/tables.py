@@ -20,7 +20,7 @@ from roofmodel.report.table import (
     Table,
     Unit,
 )
-from roofmodel.roofline.kernel_names import KERNEL_NAME
+from roofmodel.roofline.naming import KERNEL_NAME
 from roofmodel.trace import intervals
 from roofmodel.trace.groups import LectureShares, lecture_shares
 from roofmodel.trace.ranks import Rank, joules

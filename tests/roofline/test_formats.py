@@ -1,4 +1,4 @@
-"""Number formats of kernels, from their names and counters."""
+"""Number formats of kernels, from their names and counters, and the pipes whose ceilings a plot has."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from roofmodel.compare.answer import finding_texts
 from roofmodel.compare.compare import compare
 from roofmodel.compare.diagnosis import reasons
 from roofmodel.counting.tensors import FORMATS, Widths
-from roofmodel.profiles.kernel import Flops, Kernel
-from roofmodel.roofline.formats import format_mismatch, gemm_format
+from roofmodel.devices.device import Device
+from roofmodel.profiles.kernel import Flops, Kernel, Traffic
+from roofmodel.roofline.formats import format_mismatch, gemm_format, pipes_in_use
+from roofmodel.roofline.points import group, points
 from tests.compare import traces
 from tests.profiles.samples import measured
 
@@ -100,3 +102,24 @@ def test_the_picture_has_a_legend_and_all_findings(hw: str, line: str, tmp_path:
     assert line in shown
     words = re.findall(r">([^<>]+)</", shown)
     assert finding_texts(found)[-1].replace("<", "&lt;") in " ".join(words)
+
+
+@pytest.mark.parametrize(
+    ("name", "pipes"),
+    [
+        ("void copy_kernel(float*)", ["fp32"]),
+        ("turing_fp16_s1688gemm_fp16_128x128_ldg8_f2f_tn", ["tensor_fp16"]),
+    ],
+)
+def test_kernels_without_flops_have_the_ceiling_of_the_format_in_their_names(name: str, pipes: list[str]) -> None:
+    """Not the highest one of the device, which is int8 on T4."""
+    device = Device.load("t4")
+    kernel = Kernel(
+        id="0", file="f", name=name, seconds=1e-3, flops=Flops(fp32=0, tensor_fp16=0), bytes=Traffic(dram=1e6)
+    )
+    assert [pipe.name for pipe in pipes_in_use(points(group([kernel], "name"), device), device)] == pipes
+
+
+def test_without_kernels_all_pipes_are_shown() -> None:
+    device = Device.load("t4")
+    assert len(pipes_in_use([], device)) == len(device.pipes)

@@ -9,7 +9,7 @@ from roofmodel.numbers import units
 from roofmodel.report.columns import omitted
 from roofmodel.report.document import Block, Heading, Paragraph, Rows
 from roofmodel.report.table import COUNT, NAME, SECONDS, Column, Table, Unit
-from roofmodel.roofline.kernel_names import KERNEL_NAME
+from roofmodel.roofline.naming import KERNEL_NAME
 from roofmodel.trace.several_runs.comparison import GroupChange, RunComparison, RunTotals
 from roofmodel.trace.several_runs.run_summary import MergedGroup, RunSummary
 from roofmodel.trace.tables import MAX_ROWS, PARTS, PARTS_LEGEND, SHARE_OF_WALL, groups_table

@@ -13,7 +13,7 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import ProfileError, WorkloadError
 from roofmodel.profiles.kernel import Kernel, Traffic
 from roofmodel.report.checks import judge
-from roofmodel.roofline.instructions import InstructionPoint, instruction_points, peak
+from roofmodel.roofline.launches import InstructionPoint, instruction_points, issue_peak
 from roofmodel.roofline.panel import MIN_SHARE
 from tests.printing import printed
 
@@ -30,13 +30,13 @@ def points(**counters: float) -> dict[str, InstructionPoint]:
 
 
 def test_the_peak_is_one_instruction_a_scheduler_and_cycle():
-    assert peak(H100) == 132 * 4 * 1.98e9
+    assert issue_peak(H100) == 132 * 4 * 1.98e9
 
 
 def test_a_chip_with_another_number_of_schedulers_has_no_peak():
     """An SM of the P100 (compute capability 6.0) has two schedulers."""
-    assert peak(replace(H100, compute_capability="6.0")) is None
-    assert peak(replace(H100, compute_capability="12.0")) == peak(H100)
+    assert issue_peak(replace(H100, compute_capability="6.0")) is None
+    assert issue_peak(replace(H100, compute_capability="12.0")) == issue_peak(H100)
 
 
 def test_a_point_is_under_the_ceilings_of_issue_and_of_its_level():
