@@ -84,9 +84,8 @@ ROWS = Table(
             "stage", value=lambda each: each.row.stage or None,
             meaning="the part of a training step; null for a pass in one part",
         ),
-        Column("occurrences", value="row.occurrences", meaning="occurrences of the operators in a pass"),
         Column(
-            None, "×", COUNT, priority=5,
+            "occurrences", "×", COUNT, "row.occurrences", priority=5, meaning="occurrences of the operators in a pass",
             text=lambda each: units.significant(each.row.occurrences) if each.row.occurrences != 1 else "",
         ),
         Column(None, "kernels", NUMBER, "row.kernels", priority=4),

@@ -1,7 +1,7 @@
 """The columns of the tables of kernels and of roofline points."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from roofmodel.devices.device import Device
 from roofmodel.numbers import units
@@ -76,8 +76,10 @@ KERNELS = Table(
         ),
         Column("launch_seconds", value="kernel.launch", meaning="when it was launched, from the start of the trace"),
         Column("start_seconds", value="kernel.start", meaning="when it started, from the start of the trace"),
-        Column("invocations", value="kernel.invocations", meaning="the number of launches that the row sums"),
-        Column(None, "×", TIMES, "kernel.invocations", priority=3),
+        Column(
+            "invocations", "×", TIMES, "kernel.invocations", priority=3,
+            meaning="the number of launches that the row sums",
+        ),
         Column("seconds", "time", SECONDS, "kernel.seconds", unknown="–", meaning="the sum of their durations"),
         Column(None, "FLOPs", text=_flops, unit=COUNT, unknown="–", priority=8),
         Column(None, "DRAM", BYTES, "kernel.bytes.dram", unknown="–", priority=7),
@@ -195,51 +197,60 @@ def _performance(row: PointRow) -> str | None:
     return None if rate is None else _lower_bound(units.si(rate), row.point.incomplete)
 
 
-_POINT = {
-    "name": "a group of kernels, or a predicted operator",
-    "category": "the kind of work, such as `GEMM`",
-    "level": "the memory level whose traffic places the point: `dram`, `l2` or `l1`",
-    "pipe": "the pipe with the longest minimum time; null if no FLOPs were counted",
-    "intensity": "FLOPs / bytes at this level",
-    "flops_per_second": "achieved FLOP/s; of a predicted operator, FLOP/s at its bound",
-    "attainable": "FLOP/s that the ceilings allow at this intensity",
-    "fraction": "achieved / attainable",
-    "bound": "`compute` or `memory`; null if FLOPs that were not collected could change it",
-    "seconds": "the time of the group",
-    "share": "its share of the total time",
-    "invocations": "its number of launches",
-    "predicted": "whether it is an operator of `--model`",
-    "incomplete": "whether not all FLOPs were counted: intensity and FLOP/s are lower bounds",
-    "occupancy": "achieved occupancy: resident warps / maximum warps",
-    "registers": "registers per thread",
-    "finding": "why the point may be above its ceiling; null if it is not",
-    "flops_per_second_low": "the lower limit of the FLOP/s if counters only bracket the FLOPs; else null",
-    "bytes_per_second": "bytes at this level / time",
-    "counted": "whether FLOPs and bytes are counted from the shapes that a PyTorch trace recorded, not measured",
-}  # the meaning of each field of a point
-
-
 def points_table(item: str = "kernel", share: str = "share") -> Table:
     """The columns of points; the titles of the names and of their share in the time."""
+
+    def field(key: str, meaning: str, title: str | None = None, **shown: Any) -> Column:
+        return Column(key, title, value=f"point.{key}", meaning=meaning, **shown)
+
     return Table(
         "points",
         (
             Column("hardware", meaning="the device, if there are several"),
-            *(Column(field, value=f"point.{field}", meaning=meaning) for field, meaning in _POINT.items()),
-            REASONS_COLUMN._replace(value=lambda row: [reason._asdict() for reason in row.point.reasons]),
             Column(None, "", text=lambda row: row.letter),
-            Column(None, item, KERNEL_NAME if item == "kernel" else NAME, "point.name"),
+            field(
+                "name", "a group of kernels, or a predicted operator", item,
+                unit=KERNEL_NAME if item == "kernel" else NAME,
+            ),
             Column(None, "×", TIMES, "point.invocations", priority=3),
-            Column(None, "level", value="point.level", priority=9),
-            Column(None, "FLOP/B", COUNT, text=_intensity, unknown="–", priority=7),
-            Column(None, "FLOP/s", COUNT, text=_performance, unknown="–", priority=5),
+            field("category", "the kind of work, such as `GEMM`"),
+            field(
+                "level", "the memory level whose traffic places the point: `dram`, `l2` or `l1`", "level", priority=9
+            ),
+            field("pipe", "the pipe with the longest minimum time; null if no FLOPs were counted"),
+            field(
+                "intensity", "FLOPs / bytes at this level", "FLOP/B",
+                unit=COUNT, text=_intensity, unknown="–", priority=7,
+            ),
+            field(
+                "flops_per_second", "achieved FLOP/s; of a predicted operator, FLOP/s at its bound", "FLOP/s",
+                unit=COUNT, text=_performance, unknown="–", priority=5,
+            ),
             Column(None, "B/s", RATE, "point.bytes_per_second", priority=4),
-            Column(
-                None, "achieved", COUNT, text=_achieved, unknown="–", priority=10,
+            field("attainable", "FLOP/s that the ceilings allow at this intensity"),
+            field(
+                "fraction", "achieved / attainable", "achieved", unit=COUNT, text=_achieved, unknown="–", priority=10,
                 legend="achieved: share of the attainable performance",
             ),
-            Column(None, "bound by", text=lambda row: row.point.bound or "?" * row.point.incomplete, priority=6),
-            Column(None, share, PERCENT, "point.share", unknown="–"),
+            field(
+                "bound", "`compute` or `memory`; null if FLOPs that were not collected could change it", "bound by",
+                text=lambda row: row.point.bound or "?" * row.point.incomplete, priority=6,
+            ),
+            field("seconds", "the time of the group"),
+            field("share", "its share of the total time", share, unit=PERCENT, unknown="–"),
+            field("invocations", "its number of launches"),
+            field("predicted", "whether it is an operator of `--model`"),
+            field("incomplete", "whether not all FLOPs were counted: intensity and FLOP/s are lower bounds"),
+            field("occupancy", "achieved occupancy: resident warps / maximum warps"),
+            field("registers", "registers per thread"),
+            field("finding", "why the point may be above its ceiling; null if it is not"),
+            field(
+                "flops_per_second_low", "the lower limit of the FLOP/s if counters only bracket the FLOPs; else null"
+            ),
+            field("bytes_per_second", "bytes at this level / time"),
+            field("counted", "whether FLOPs and bytes are counted from the shapes that a PyTorch trace recorded, "
+                  "not measured"),
+            REASONS_COLUMN._replace(value=lambda row: [reason._asdict() for reason in row.point.reasons]),
         ),
         marks={
             "≥": LOWER_BOUND,
