@@ -11,7 +11,7 @@ import pytest
 import typer
 
 import roofmodel
-from roofmodel.compare import cli as compare_cli
+from roofmodel.compare.command import COMMAND as COMPARE
 from roofmodel.devices import library
 from roofmodel.devices.calibration import Calibration
 from roofmodel.devices.device import Device
@@ -33,6 +33,7 @@ from roofmodel.errors import EngineError, WorkloadError
 from roofmodel.models.hub import load
 from roofmodel.options.signature import helps
 from roofmodel.options.workload import DECLARED
+from roofmodel.report.command import typer_app
 from roofmodel.steps.estimate import estimate
 from roofmodel.steps.options import workload
 
@@ -405,7 +406,7 @@ def test_the_help_names_each_packaged_engine_and_the_defaults() -> None:
     listed = re.search(r"Software that runs the model, for expected times: (.*), NAME@VERSION", stated)
     assert listed
     assert {part.split()[0] for part in listed[1].split(", ")} == {engine.id for engine in packaged()}
-    compared = next(each for each in typer.main.get_command(compare_cli.app).params if each.name == "engine")
+    compared = next(each for each in typer.main.get_command(typer_app(COMPARE)).params if each.name == "engine")
     assert f": {listed[1]}, NAME@VERSION" in str(getattr(compared, "help", ""))
     assert stated.endswith(
         f"Default: {serving} for inference of decoders, {training} for training on several GPUs, else {other}."

@@ -22,7 +22,7 @@ def test_an_estimate_and_a_sweep_name_the_host(engine: Path) -> None:
     report = roofmodel.estimate("gpt2", "a100", phase="decode", engine=engine)
     totals = report.to_dict()["phases"][0]["totals"]
     assert (totals["expected_seconds"], totals["host_bound"]) == (pytest.approx(50e-3), True)
-    limits = [answer.text for answer in summary(report.estimate) if answer.label == "limited by"]
+    limits = [text for label, text in summary(report.estimate) if label == "limited by"]
     assert [limit.partition(" (")[0] for limit in limits] == ["host-bound"]
     generated = roofmodel.estimate("gpt2", "a100", phase="generate", seq=64, new_tokens=4, engine=engine).to_dict()
     assert {stage: found["host_bound"] for stage, found in generated["phases"][0]["stages"].items()} == {
