@@ -8,7 +8,7 @@ from typing import Any
 
 from roofmodel.jitter import picture
 from roofmodel.jitter.jitter import Jitter
-from roofmodel.jitter.tables import TOOLS, rank_rows, ranks_table, signed, steps_table
+from roofmodel.jitter.tables import TOOLS, rank_rows, ranks_table, steps_table
 from roofmodel.numbers import units
 from roofmodel.report.columns import omitted
 from roofmodel.report.document import Block, Document, Figure, Heading, Items, Paragraph, Rows
@@ -64,10 +64,10 @@ def alignment_text(jitter: Jitter) -> str:
     text = f"{jitter.common_kernels} kernels compared, matched by the {jitter.aligned_by}"
     clocks = jitter.clocks
     if clocks.error_seconds is not None and clocks.start_skew_seconds is not None:
-        low, high = clocks.start_skew_seconds
+        low, high = map(units.signed_seconds, clocks.start_skew_seconds)
         text += (
             f"; collectives end within {units.seconds(clocks.error_seconds)} on all ranks (error of the aligned "
-            f"clocks), and start {signed(low)} to {signed(high)} after rank {jitter.ranks[0].rank.number}"
+            f"clocks), and start {low} to {high} after rank {jitter.ranks[0].rank.number}"
         )
     return text
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from roofmodel.jitter.jitter import Jitter
 from roofmodel.jitter.reduced_steps import StepCurves
-from roofmodel.jitter.tables import TOOLS, signed
+from roofmodel.jitter.tables import TOOLS
 from roofmodel.numbers import units
 from roofmodel.report import canvas, marks
 from roofmodel.roofline.categories import category
@@ -85,7 +85,7 @@ def draw(jitter: Jitter, path: Path, form: str, with_findings: bool = True) -> N
 def _style(axes: Axes, title: str, across: str) -> None:
     axes.set_title(title, fontsize=10, loc="left")
     axes.set_xlabel(across, fontsize=9)
-    axes.yaxis.set_major_formatter(lambda value, _: signed(value))
+    axes.yaxis.set_major_formatter(lambda value, _: units.signed_seconds(value))
     axes.grid(True, axis="y", which="major", color="0.92", zorder=0)
     axes.locator_params(axis="x", integer=True)
     axes.tick_params(labelsize=8)
@@ -221,7 +221,7 @@ def _heat_map(figure: Figure, axes: Axes, jitter: Jitter) -> None:
         for (row, step), value in np.ndenumerate(shown):
             dark = abs(value) > 0.6 * limit
             axes.text(
-                step, row, "" if np.isnan(value) else signed(value), ha="center", va="center", fontsize=6,
+                step, row, "" if np.isnan(value) else units.signed_seconds(value), ha="center", va="center", fontsize=6,
                 color="white" if dark else "0.1",
             )  # fmt: skip
     numbers = [rank.rank.number for rank in jitter.ranks]
@@ -238,7 +238,7 @@ def _heat_map(figure: Figure, axes: Axes, jitter: Jitter) -> None:
     low, high = min(0.0, float(np.nanmin(shown))), max(0.0, float(np.nanmax(shown)))
     if low < high:
         bar.ax.set_ylim(low, high)
-    bar.ax.yaxis.set_major_formatter(lambda value, _: signed(value))
+    bar.ax.yaxis.set_major_formatter(lambda value, _: units.signed_seconds(value))
     bar.ax.tick_params(labelsize=7)
 
 

@@ -10,15 +10,9 @@ from roofmodel.numbers import units
 from roofmodel.report.table import COUNT, NAME, SECONDS, Column, Table, Unit
 from roofmodel.roofline.naming import short_name
 
-
-def signed(seconds: float) -> str:
-    """Such as `+3.34 ms`."""
-    return f"{'-' if seconds < 0 else '+'}{units.seconds(abs(seconds))}" if seconds else "0"
-
-
 TOOLS = {"steps": "tables of kernels by step"}
-"""Names of tools that are no tool."""
-DEVIATION = Unit(signed)
+"""Sources of kernels that are no tool, as outputs name them."""
+DEVIATION = Unit(units.signed_seconds)
 FOUR_DIGITS = Unit(lambda seconds: units.seconds(seconds, 4))
 
 

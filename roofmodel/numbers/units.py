@@ -104,6 +104,11 @@ def seconds(value: float, digits: int = 3) -> str:
     return f"{significant(value / 1e-9, digits)} ns"
 
 
+def signed_seconds(value: float) -> str:
+    """A difference of times: `0.00334` -> `+3.34 ms`."""
+    return f"{'-' if value < 0 else '+'}{seconds(abs(value))}" if value else "0"
+
+
 def binary(value: float) -> str:
     """Bytes with a binary prefix, as for memory sizes (vendors write GB for GiB): `80 GiB`."""
     for prefix, factor in sorted(BINARY.items(), key=lambda item: -item[1]):

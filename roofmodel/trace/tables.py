@@ -258,7 +258,10 @@ RANKS = Table(
             legend="busy: share of the wall time in which a kernel runs",
             meaning="the time in which at least one kernel runs: the union of their intervals",
         ),
-        Column(None, "kernels", COUNT, "window.kernels", priority=2),
+        Column(
+            "kernels", "kernels", COUNT, lambda row: int(row.rank.is_kernel.sum()), priority=2,
+            meaning="the number of kernels",
+        ),
         Column("file", meaning=_IDENTITY),
         Column("process", value="rank.process", meaning=_IDENTITY),
         Column("device", value="rank.device", meaning=_IDENTITY),
@@ -266,7 +269,6 @@ RANKS = Table(
             "run", value="rank.run",
             meaning="`before` or `after` in a comparison of two runs, the number of one of several runs; else null",
         ),
-        Column("kernels", value=lambda row: int(row.rank.is_kernel.sum()), meaning="the number of kernels"),
         Column("kernel_seconds", value="rank.kernel_seconds", meaning="the sum of their durations"),
         Column(
             "span_seconds", value="rank.kernel_span_seconds",

@@ -109,11 +109,7 @@ class _Total(NamedTuple):
     vanished: None = None
 
 
-def _signed(seconds: float) -> str:
-    return f"{'+' if seconds > 0 else '-'}{units.seconds(abs(seconds))}" if seconds else "0"
-
-
-CHANGE = Unit(_signed)
+CHANGE = Unit(units.signed_seconds)
 PART = Unit(lambda seconds: units.seconds(seconds) if seconds else "")
 
 
