@@ -75,7 +75,7 @@ def draw(trace: RunAnalysis, path: Path, form: str, with_findings: bool = True) 
     lines = [line for text in texts if with_findings for line in textwrap.wrap(text, LINE_LENGTH)]
     charts = [*_charts(trace, bars, len(listed))]
     if any(chart.has_lanes for chart in charts):
-        foot += " Timeline: the height in a lane is the share of that time."
+        foot += " Timeline: the height of a color is its share of the time."
     height = HEADING + sum(chart.inches + GAP for chart in charts) + LINE * len(lines) + FOOT - 0.2
     with canvas.picture(path, form, title(trace), about, foot, height / canvas.HEIGHT) as (figure, axes):
         top = HEADING
