@@ -41,15 +41,18 @@ def judge(
     A line begins with the row's texts in the columns `naming` and the values in `identifying`, as `TextResult` declares
     them. A text that no row has, such as the name of a kernel that did not run, is a warning.
     """
-    from roofmodel.report.conditions import conditions, is_known
+    from roofmodel.report.conditions import check_syntax, conditions, is_known
 
     judgement = Judgement([], [])
+    if not rows:
+        check_syntax("fail_if", texts)
+        return judgement
     types: dict[str, type | None] = {}
     for row in rows:
         for column, value in row.items():
             if types.get(column) is None:
                 types[column] = type(value) if is_known(value) else None
-    for condition in conditions("fail_if", texts if rows else (), types):
+    for condition in conditions("fail_if", texts, types):
         failed = [*_failed(rows, condition, identifying)]
         names = [*dict.fromkeys(row["name"] for row in rows)] if failed and short_names else []
         short = dict(zip(names, short_names(names), strict=True)) if short_names else {}

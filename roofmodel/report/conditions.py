@@ -139,7 +139,15 @@ def conditions(option: str, texts: Iterable[str], types: Types) -> tuple[Conditi
     return tuple(Condition(tuple(_comparisons(option, text.strip(), types)), text.strip()) for text in texts)
 
 
-def _comparisons(option: str, text: str, types: Types) -> Iterator[Comparison]:
+def check_syntax(option: str, texts: Iterable[str]) -> None:
+    """Raises WorkloadError for a text that is no condition. Without rows, columns and values cannot be checked."""
+    for text in texts:
+        for _ in _matches(option, text.strip()):
+            pass
+
+
+def _matches(option: str, text: str) -> Iterator[re.Match[str]]:
+    """The comparisons of a text, as the grammar splits them."""
     end = 0
     while end < len(text) or not end:
         match = _COMPARISON.match(text, end)
@@ -149,6 +157,11 @@ def _comparisons(option: str, text: str, types: Types) -> Iterator[Comparison]:
                 f"'tpot<20ms' or 'fits=no', with one of {' '.join((*ORDERED, *EQUAL))} ~ !~; 'and' joins several",
             )  # fmt: skip
         end = match.end()
+        yield match
+
+
+def _comparisons(option: str, text: str, types: Types) -> Iterator[Comparison]:
+    for match in _matches(option, text):
         name, sign, literal = match.group("name", "sign", "value")
         columns = columns_named(option, name, types, is_size=re.match(r"[+-]?\.?[0-9]", literal) is not None)
         part = text[match.start("name") : match.end("value")]

@@ -109,8 +109,8 @@ def trace(
         by: Sum GPU work by group (such as GEMM), lecture (matrix-mul, memory_mgmt, custom_ops, other), name, nvtx,
             operator, device, stream or step.
         top: Number of the longest kernels and copies that are listed.
-        steps: Analyze and draw only the steps A to B - 1. Default: all; the timeline in pictures has the two around
-            the median.
+        steps: Analyze and draw only the steps A to B - 1. Default: all; the timeline in pictures has
+            the median step and the next one.
         before: File, pattern or folder of the run before a change; `files` are the run after.
         one_run: All files are ranks of one run.
         hw: The device, if the files do not state it or state it wrongly.
