@@ -112,23 +112,26 @@ class _Counter:
         self.works: dict[int, Work] = {}
 
     def owner(self, operator: int, kernel: str) -> int | str:
-        """The innermost operator with a known work, from `operator` outward; else why there is none."""
-        key = operator, _list_type(kernel)
-        if key not in self._owners:
-            self._owners[key] = self._find(*key)
-        return self._owners[key]
+        """The innermost operator with a known work, from `operator` outward; else why there is none.
 
-    def _find(self, operator: int, list_type: str | None) -> int | str:
-        reason, current = None, operator
-        while current >= 0:
-            outcome = self.works.get(current) or self._work(current, list_type)
+        It looks at each operator once, so that its time does not grow with the depth of the nesting.
+        """
+        list_type, parents = _list_type(kernel), self._operators.parents
+        without_work: list[tuple[int, str]] = []
+        current = operator
+        while current >= 0 and current not in self.works and (current, list_type) not in self._owners:
+            outcome = self._work(current, list_type)
             if isinstance(outcome, Work):
                 self.works[current] = outcome
-                return current
-            if reason is None or (outcome != NO_SHAPES and reason == NO_SHAPES):
-                reason = outcome
-            current = self._operators.parents[current]
-        return reason or NO_OPERATOR
+            else:
+                without_work.append((current, outcome))
+                current = parents[current]
+        found = current if current in self.works else self._owners.get((current, list_type), NO_OPERATOR)
+        for inner, reason in reversed(without_work):
+            if isinstance(found, str) and (found == NO_OPERATOR or reason != NO_SHAPES):
+                found = reason
+            self._owners[inner, list_type] = found
+        return found
 
     def _work(self, operator: int, list_type: str | None) -> Work | str:
         table = self._operators

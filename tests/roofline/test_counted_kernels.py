@@ -3,6 +3,7 @@
 import gzip
 import json
 import math
+from itertools import product
 
 import pytest
 
@@ -21,6 +22,7 @@ from roofmodel.roofline.counted_kernels import (
 )
 from roofmodel.roofline.matrix_operators import FORMULAS, causal_pairs
 from roofmodel.roofline.recorded_inputs import Arguments, NotCounted, Work
+from tests.operations import operations
 from tests.profiles.samples import measured
 from tests.trace.runs import event, written
 
@@ -456,6 +458,43 @@ def test_nested_operators_count_once():
 def test_an_operator_without_a_formula_belongs_to_the_operator_that_calls_it():
     table = Operators(["aten::linear", "mylib::gemm"], [recorded(X, meta(3072, 768), B), recorded(X)], [-1, 0])
     assert count_kernels(["my_gemm"], [1.0], [1], table)[0].matmul_flops == FLOPS
+
+
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize("length", [1, 2, 3, 4])
+def test_a_kernel_belongs_to_the_first_operator_outward_that_has_work(length, order):
+    """mm has work; topk and sort have no formula; of ? no shapes are recorded, the least specific reason.
+
+    The kernels of outer operators come first, or those of inner ones: the results of earlier kernels are reused.
+    """
+    names = {"m": "aten::mm", "t": "aten::topk", "s": "aten::sort", "?": "aten::mm"}
+    places = range(length)[::order]
+    for chain in product(names, repeat=length):
+        inputs = [None if each == "?" else recorded(X, W) for each in chain]
+        table = Operators([names[each] for each in chain], inputs, range(-1, length - 1))  # each calls the next
+        found = count_kernels([f"gemm_{i}" for i in places], [1.0] * length, places, table)
+        assert sum(kernel.matmul_flops for kernel in found) == FLOPS * ("m" in chain)  # of the innermost one
+        for place, kernel in zip(places, found, strict=True):
+            outward = chain[place::-1]
+            reasons = [f"no formula for {names[each]}" for each in outward if each in "ts"]
+            if "m" in outward:
+                assert kernel.known or kernel.auxiliary
+            else:
+                assert kernel.reason == [*reasons, NO_SHAPES][0]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize("inputs", [None, recorded(X)])
+def test_the_time_for_nested_operators_without_work_grows_with_their_number(inputs, order):
+    """A kernel in each: four times as many need four times the operations."""
+
+    def needed(number):
+        table = Operators(["mylib::f"] * number, [inputs] * number, range(-1, number - 1))
+        places = range(number)[::order]
+        return operations(lambda: count_kernels(["gemm"] * number, [1.0] * number, places, table))
+
+    needed(1)  # what is computed once for a name
+    assert needed(1000) < 5 * needed(250)
 
 
 def test_each_gradient_kernel_of_a_convolution_has_half_of_the_flops():
