@@ -14,6 +14,7 @@ embedding, the last one the head. If the number of layers is not divisible, runs
 in vLLM.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -394,13 +395,18 @@ def parts_of_stage(arch: Architecture, which: int, pp: int, vpp: int) -> tuple[A
 
 
 def kinds_of_stages(arch: Architecture, pp: int, vpp: int) -> dict[int, int]:
-    """The distinct stages, each by the index of its first occurrence, with the number of its occurrences."""
+    """The distinct stages, each by the index of its first occurrence, with the number of its occurrences.
+
+    It reads each layer once, so that its time does not grow with layers x stages.
+    """
+    kinds = {layer: kind for kind, (_, indices) in enumerate(arch.stack.kinds) for layer in indices}
+    runs = pipeline_runs(len(kinds), pp, vpp)
     first_index: dict[object, int] = {}
     counts: dict[int, int] = {}
     for which in range(pp):
-        stack = stage(arch, which, pp, vpp).stack
-        layers = tuple((layer, len(indices)) for layer, indices in stack.kinds)
-        index = first_index.setdefault((stack.stage_slice, layers), which)
+        own_runs = runs[which::pp]
+        layers = Counter(kinds[layer] for run in own_runs for layer in run)
+        index = first_index.setdefault((_slice(own_runs, len(kinds)), frozenset(layers.items())), which)
         counts[index] = counts.get(index, 0) + 1
     return counts
 
@@ -408,15 +414,20 @@ def kinds_of_stages(arch: Architecture, pp: int, vpp: int) -> dict[int, int]:
 def _with_layers(arch: Architecture, runs: tuple[range, ...]) -> Architecture:
     """The architecture with the layers of these runs only."""
     stack, layers = arch.stack, {layer for run in runs for layer in run}
-    first, last = 0 in layers, len(stack.layers) - 1 in layers
+    stage_slice = _slice(runs, len(stack.layers))
     groups = (tuple(layer for layer in indices if layer in layers) for _, indices in stack.kinds)
     stack = stack._replace(
         layer_groups=tuple(filter(None, groups)),
-        final_norm=stack.final_norm if last else None,
-        unused_parameters=stack.unused_parameters if first else 0,
-        stage_slice=StageSlice(first, last, len(runs)),
+        final_norm=stack.final_norm if stage_slice.last else None,
+        unused_parameters=stack.unused_parameters if stage_slice.first else 0,
+        stage_slice=stage_slice,
     )
-    return replace(arch, body=stack, head=arch.head if last else arch.head._replace(stages=()))
+    return replace(arch, body=stack, head=arch.head if stage_slice.last else arch.head._replace(stages=()))
+
+
+def _slice(runs: tuple[range, ...], layers: int) -> StageSlice:
+    """The part of a stack of `layers` layers that these runs are."""
+    return StageSlice(any(0 in run for run in runs), any(layers - 1 in run for run in runs), len(runs))
 
 
 def pipeline_obstacles(arch: Architecture) -> Iterator[str]:

@@ -18,7 +18,7 @@ from roofmodel.counting import passes, phases
 from roofmodel.counting.operator import Collective, Cost, Operator
 from roofmodel.counting.workload import Parallel, Workload
 from roofmodel.models import hub
-from roofmodel.models.architecture import Architecture, pipeline_runs, stage
+from roofmodel.models.architecture import Architecture, kinds_of_stages, pipeline_runs, stage
 from roofmodel.models.config import architecture
 from roofmodel.models.layers import MoE
 from roofmodel.numbers.algebra import plain
@@ -234,6 +234,19 @@ def test_layers_are_split_over_stages_in_order_and_evenly() -> None:
     assert [len(part) for part in pipeline_runs(61, 8, 1)] == [7, 7, 8, 8, 8, 8, 8, 7]  # vLLM's split of DeepSeek-V3
     second = stage(architecture(GPT | {"n_layer": 8}, "x", "x"), 1, 2, 2).stack
     assert [indices for _, indices in second.kinds] == [(2, 3, 6, 7)]  # the second and the last of 4 parts
+
+
+@pytest.mark.parametrize(("pp", "vpp"), [(1, 1), (2, 1), (3, 1), (5, 1), (21, 1), (2, 2), (3, 7)])
+@pytest.mark.parametrize("period", [1, 2, 3, 21])
+def test_stages_with_the_same_layers_are_one_kind(pp: int, vpp: int, period: int) -> None:
+    """Every `period`-th layer has full attention; the layer types are compared as the config lists them."""
+    types = ["sliding_attention" if layer % period else "full_attention" for layer in range(21)]
+    config = LLAMA | {"model_type": "gemma2", "num_hidden_layers": 21, "sliding_window": 4, "layer_types": types}
+    runs = pipeline_runs(21, pp, vpp)
+    layers = [[layer for run in runs[which::pp] for layer in run] for which in range(pp)]
+    kinds = [(sorted(types[layer] for layer in own), 0 in own, 20 in own) for own in layers]
+    expected = {kinds.index(kind): kinds.count(kind) for kind in kinds}
+    assert kinds_of_stages(architecture(config, "x", "x"), pp, vpp) == expected
 
 
 # --- Published ---------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from roofmodel.engines.engine import Engine
 from roofmodel.explain.crossover import _OperatorsBySize, crossover
 from roofmodel.models import hub
 from roofmodel.models.config import architecture
+from roofmodel.options.values import Phase
 from roofmodel.steps.estimate import estimate
 from roofmodel.steps.options import workload
 from roofmodel.steps.phase import estimates_by_stage, totals
@@ -448,3 +449,19 @@ def test_a_billion_gpus_are_refused_at_once(size: str, model: str) -> None:
     arch = hub.load(model)
     with contextlib.suppress(WorkloadError):  # models without experts ignore ep
         operations(lambda: estimate(arch, H100, **{size: 10**9}))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("phase", ["train", "decode"])
+def test_the_time_of_an_estimate_grows_with_the_layers_not_with_layers_times_stages(phase: Phase) -> None:
+    """Two layers a stage: twice as many more of both need twice as many more operations."""
+    llama = {
+        "model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, "vocab_size": 100,
+    }  # fmt: skip
+
+    def needed(layers: int) -> int:
+        arch = architecture(llama | {"num_hidden_layers": layers}, "x", "x")
+        return operations(lambda: estimate(arch, H100, phase=phase, pp=layers // 2))
+
+    needed(2)  # imports
+    least, middle, most = map(needed, (200, 400, 800))
+    assert most - middle < 2.5 * (middle - least)
