@@ -6,9 +6,11 @@ import re
 import subprocess
 import sys
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 
 import grimp
+import pytest
 
 
 def test_no_module_imports_itself_through_others() -> None:
@@ -30,19 +32,41 @@ def test_each_class_name_is_used_once() -> None:
     assert not {name: files for name, files in places.items() if len(files) > 1}
 
 
-MODULES_OF_ESTIMATE = 76
-"""Modules that `roof estimate gpt2-xl --hw a100` may import; 70 is the aim, so that the walk is read in one sitting."""
 PRINT_LOADED_MODULES = """
 import atexit, sys
 from roofmodel.__main__ import main
 atexit.register(lambda: print(*(name for name in sys.modules if name.startswith("roofmodel")), file=sys.stderr))
-sys.argv = ["roof", "estimate", "gpt2-xl", "--hw", "a100"]
+sys.argv = ["roof", *sys.argv[1:]]
 main()
 """
+EXAMPLES = Path(__file__).parents[1] / "examples"
+ESTIMATOR = ("roofmodel.counting", "roofmodel.engines", "roofmodel.models", "roofmodel.steps", "roofmodel.timing")
 
 
-def test_an_estimate_imports_few_modules() -> None:
-    done = subprocess.run([sys.executable, "-c", PRINT_LOADED_MODULES], capture_output=True, text=True, check=True)
-    names = done.stderr.splitlines()[-1].split()
-    assert "roofmodel.steps.estimate" in names
-    assert len(names) <= MODULES_OF_ESTIMATE, names
+def loaded(*arguments: str) -> list[str]:
+    """The modules of roofmodel that a command imports."""
+    command = [sys.executable, "-c", PRINT_LOADED_MODULES, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return done.stderr.splitlines()[-1].split()
+
+
+# The aim for the estimate and for kernels is 70, so that their code is read in one sitting.
+@pytest.mark.parametrize(
+    ("arguments", "needed", "most"),
+    [
+        (["estimate", "gpt2-xl", "--hw", "a100"], "roofmodel.steps.estimate", 76),
+        (["kernels", str(EXAMPLES / "ncu_by_hand.csv")], "roofmodel.profiles.ncu.rows", 98),
+        (["plot", str(EXAMPLES / "ncu_by_hand.csv"), "--format", "json"], "roofmodel.roofline.points", 99),
+        (["trace", str(EXAMPLES / "four_ranks_by_hand.csv")], "roofmodel.trace.idle", 100),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_a_command_imports_few_modules(
+    arguments: Sequence[str], needed: str, most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # `roof plot` writes its picture there
+    names = loaded(*arguments)
+    assert needed in names
+    assert len(names) <= most, names
+    if arguments[0] != "estimate":
+        assert not [name for name in names if name.startswith(ESTIMATOR)]

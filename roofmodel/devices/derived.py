@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from roofmodel.devices.calibration_writer import quoted
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Level, Pipe
 from roofmodel.numbers import units
@@ -132,6 +131,8 @@ def device_yaml(device: Device) -> str:
 
 def _lines(device: Device) -> Iterator[str]:
     yield f"# {device.name}, from the attributes in a profile. Compare the numbers with the datasheet."
+    from roofmodel.devices.calibration_writer import quoted
+
     yield f"name: {quoted(device.name)}"
     yield f"vendor: {device.vendor}"
     yield f"generation: {device.generation}"

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from roofmodel.plot.place import RooflinePlot
 from roofmodel.report import marks
 from roofmodel.roofline.panel import MIN_SHARE, Panel
 from roofmodel.roofline.points import Point
-from roofmodel.steps.estimate import Estimate, describe_phase, describe_workload
+
+if TYPE_CHECKING:
+    from roofmodel.steps.estimate import Estimate
 
 COUNTED = "FLOPs and bytes counted from shapes"
 MAX_FILES = 3  # names of files that are shown
@@ -35,6 +38,8 @@ def panels_of(placed: RooflinePlot) -> list[Panel]:
 def _workload(predicted: Estimate | str) -> str:
     if isinstance(predicted, str):
         return predicted
+    from roofmodel.steps.estimate import describe_phase, describe_workload
+
     phases = map(describe_phase, predicted.phases)
     return ", ".join([predicted.architecture.name, describe_workload(predicted), *phases])
 

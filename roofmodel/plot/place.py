@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roofmodel.devices.device import Device, Hardware
 from roofmodel.devices.parts import Pipe
@@ -16,7 +16,6 @@ from roofmodel.options.workload import non_default_options
 from roofmodel.plot.above_roof import finding_warnings, with_findings
 from roofmodel.plot.ncu_command import collection_advice
 from roofmodel.plot.stated_flops import StatedFlops, refuse_unused, stated_flops, with_stated_flops
-from roofmodel.plot.textbook import requested
 from roofmodel.profiles.kernel import NO_FLOPS, NO_TRAFFIC, Kernel, Profile
 from roofmodel.profiles.ncu.metric_catalog import CHIPS
 from roofmodel.roofline import points
@@ -28,8 +27,9 @@ from roofmodel.roofline.inputs import DeviceRun, read_runs
 from roofmodel.roofline.judged_kernels import JUDGED, not_judged, reasons_by_group
 from roofmodel.roofline.launches import InstructionPoint, instruction_points
 from roofmodel.roofline.points import incomplete
-from roofmodel.steps.estimate import Estimate, estimate
-from roofmodel.steps.textbook import load_model
+
+if TYPE_CHECKING:
+    from roofmodel.steps.estimate import Estimate
 
 MAX_REASONS = 3  # why kernels have no FLOPs, in one warning
 KERNELS = Command("'roof kernels'", "roofmodel.read_profile")
@@ -163,8 +163,13 @@ def place(
             "nothing to plot; give profiler files, or ", Option("model", "MODEL"), " ", Option("hw", "HW"), ", or both"
         )
     statements, used = stated_flops(flops), set[StatedFlops]()
-    textbook, notes = requested(model, n, line, size, workload or {})
-    architecture = None if model is None or textbook else load_model(model, family)
+    textbook, architecture, notes = None, None, list[Text]()
+    if model is not None or line is not None or n is not None or size:  # measured kernels do not need the estimator
+        from roofmodel.plot.textbook import requested
+        from roofmodel.steps.textbook import load_model
+
+        textbook, notes = requested(model, n, line, size, workload or {})
+        architecture = None if model is None or textbook else load_model(model, family)
     rooflines: list[Roofline] = []
     if architecture is None and textbook is None:
         unused = [*(["family"] if family else []), *non_default_options(workload or {})]
@@ -196,6 +201,8 @@ def place(
         report: Estimate | str = ""
         run_warnings: list[Text] = [*run.profile.warnings, *identification.warnings, *chosen.notes, *point_warnings]
         if architecture is not None:
+            from roofmodel.steps.estimate import estimate
+
             report = estimate(architecture, chosen.device, **(workload or {}))
             predicted = points.predicted_points(report)
             placed_points, single = [*placed_points, *predicted], [*single, *predicted]

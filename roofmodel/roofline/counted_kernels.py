@@ -21,7 +21,6 @@ from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Pipe
 from roofmodel.errors import WorkloadError
 from roofmodel.profiles.kernel import NO_TRAFFIC, Call, Flops, Profile, RecordedInputs, Traffic
-from roofmodel.roofline import matrix_operators, vector_operators
 from roofmodel.roofline.categories import category
 from roofmodel.roofline.formats import format_in_name
 from roofmodel.roofline.naming import anchor, auxiliary_role
@@ -156,6 +155,8 @@ class _Counter:
 
 
 def _count(name: str, args: Arguments) -> Work | str:
+    from roofmodel.roofline import matrix_operators, vector_operators
+
     namespace, _, plain = name.rpartition("::")
     plain = plain if plain.startswith("__") else plain.rstrip("_")
     if namespace != "aten":

@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from roofmodel.counting.tensors import FORMATS, Widths
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Pipe
 from roofmodel.errors import Message, Option
@@ -19,6 +18,7 @@ from roofmodel.profiles.kernel import Kernel
 from roofmodel.roofline.naming import anchor, auxiliary_role
 
 if TYPE_CHECKING:
+    from roofmodel.counting.tensors import Widths
     from roofmodel.roofline.points import Point
 
 _NAME_PATTERNS = (  # the first match counts
@@ -50,6 +50,8 @@ class FormatMismatch(NamedTuple):
     @property
     def width_ratio(self) -> float:
         """Bits of the measured format divided by bits of the given one."""
+        from roofmodel.counting.tensors import FORMATS
+
         return FORMATS[self.measured].bits / FORMATS[self.given].bits
 
     @property

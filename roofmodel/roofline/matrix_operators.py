@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from roofmodel.counting import vector_flops
-from roofmodel.counting.layers.convolution import input_rows_read
 from roofmodel.counting.operator import Builder
 from roofmodel.counting.operator import Operator as CountedOperator
 from roofmodel.counting.tensors import FORMATS, Widths
@@ -140,6 +139,8 @@ def _spread(values: tuple[int, ...], rank: int) -> tuple[int, ...]:
 
 def _slide(args: Arguments, at: _Places, source: RecordedTensor, kernel: tuple[int, ...], transposed: bool) -> _Filter:
     """The geometry of a convolution (the formulas of torch.nn.Conv2d and ConvTranspose2d)."""
+    from roofmodel.counting.layers.convolution import input_rows_read
+
     rank = len(kernel)
     stride, padding = (_spread(args.integers(place), rank) for place in (at.stride, at.padding))
     dilation = (1,) * rank if at.dilation is None else _spread(args.integers(at.dilation), rank)

@@ -16,14 +16,16 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from roofmodel.counting.operator import Operator
 from roofmodel.devices.device import Device
 from roofmodel.profiles.kernel import Flops, Kernel, Traffic
 from roofmodel.roofline.categories import base_name, category, lecture_category
-from roofmodel.steps.estimate import Estimate
-from roofmodel.steps.placed import Placed
+
+if TYPE_CHECKING:
+    from roofmodel.counting.operator import Operator
+    from roofmodel.steps.estimate import Estimate
+    from roofmodel.steps.placed import Placed
 
 
 class KernelGroup(NamedTuple):

@@ -14,7 +14,6 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import cut
 from roofmodel.numbers import units
 from roofmodel.profiles.timelines.timeline import UNKNOWN
-from roofmodel.steps.input_pipeline import workers_to_hide
 from roofmodel.trace import idle, intervals, transfers
 from roofmodel.trace.achieved import RankWork
 from roofmodel.trace.intervals import Intervals
@@ -202,6 +201,8 @@ def _input_text(rank: Rank, steps: Steps, seconds: float, wall: float) -> str:
                 more = step / (step - fetch)
                 text += f"{more:.2g} times as many workers (num_workers={math.ceil(more)} instead of 1) would hide it"
             else:
+                from roofmodel.steps.input_pipeline import workers_to_hide
+
                 workers = workers_to_hide(fetch, step - fetch)
                 text += (
                     f"{units.count(workers, 'worker process', 'es')} (DataLoader(num_workers={workers})) would hide it"
