@@ -21,8 +21,7 @@ import numpy as np
 from benchmarks import pages
 from roofmodel.devices.device import Device
 from roofmodel.devices.transfer import transferred
-from roofmodel.measure.residency import copies, least_seconds, repeated
-from roofmodel.measure.table import Array, RowGroup, Table, groups, read, seconds
+from roofmodel.measure.table import Array, RowGroup, Table, copies, groups, least_seconds, read, repeated, seconds
 from roofmodel.timing.parameter_sets import operator_format_key
 from roofmodel.timing.roofline import place
 from roofmodel.timing.timing import clamp_to_bound, formula

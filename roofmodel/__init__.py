@@ -115,8 +115,9 @@ if TYPE_CHECKING:
         homework_class,
     )
     from roofmodel.jitter.command import JitterReport, jitter
-    from roofmodel.measure.api import calibrate, measure, validate
-    from roofmodel.measure.report import CalibrationReport, MeasureReport, ValidationReport
+    from roofmodel.measure.calibrate_command import CalibrationReport, calibrate
+    from roofmodel.measure.command import MeasureReport, measure
+    from roofmodel.measure.validate_command import ValidationReport, validate
     from roofmodel.op.command import OpReport, op
     from roofmodel.plan.command import PlanReport, TrainingPlanReport, plan, plan_training
     from roofmodel.plot.command import PlotReport, plot
@@ -143,8 +144,9 @@ _NAMES = {
     "homework.command": "HomeworkClass HomeworkGrades HomeworkSheet "
     "check_homework grade_homework homework homework_class",
     "jitter.command": "JitterReport jitter",
-    "measure.api": "calibrate measure validate",
-    "measure.report": "CalibrationReport MeasureReport ValidationReport",
+    "measure.calibrate_command": "CalibrationReport calibrate",
+    "measure.command": "MeasureReport measure",
+    "measure.validate_command": "ValidationReport validate",
     "op.command": "OpReport op",
     "plan.command": "PlanReport TrainingPlanReport plan plan_training",
     "plot.command": "PlotReport plot",

@@ -34,9 +34,9 @@ PANELS = {
         "jitter": "roofmodel.jitter.command",
         "ncu-command": "roofmodel.plot.ncu_command",
         "nsys-command": "roofmodel.plot.nsys_command",
-        "measure": "roofmodel.measure.cli",
-        "validate": "roofmodel.measure.validate_cli",
-        "calibrate": "roofmodel.measure.calibrate_cli",
+        "measure": "roofmodel.measure.command",
+        "validate": "roofmodel.measure.validate_command",
+        "calibrate": "roofmodel.measure.calibrate_command",
     },
     "Teach": {
         "homework": "roofmodel.homework.command",

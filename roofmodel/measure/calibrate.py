@@ -34,15 +34,17 @@ from roofmodel.devices.calibration import (
 from roofmodel.devices.device import Device
 from roofmodel.errors import DeviceError, WorkloadError
 from roofmodel.measure.fitting import MAX_FIT_ROWS, MAX_SEARCH_ROWS, FitRows, fit
-from roofmodel.measure.residency import copies, least_seconds, repeated
 from roofmodel.measure.table import (
     HOST_CLOCK,
     Array,
     RowGroup,
+    copies,
     groups,
+    least_seconds,
     line_numbers,
     read,
     reason_lines,
+    repeated,
     row_lines,
     seconds,
     skipped,

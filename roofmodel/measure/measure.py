@@ -12,9 +12,8 @@ from typing import NamedTuple
 
 from roofmodel.errors import Option, WorkloadError, choices, shorten
 from roofmodel.measure.cases import DTYPES, KERNELS, BenchmarkCase
-from roofmodel.measure.clocks import Reading
 from roofmodel.measure.operations import OPERATIONS
-from roofmodel.measure.stopwatch import Machine, MeasuredTime
+from roofmodel.measure.stopwatch import Machine, MeasuredTime, Reading
 from roofmodel.measure.torch_calls import prepare
 
 _SHAPES = tuple(dict.fromkeys(c for op in KERNELS for c in (*OPERATIONS[op].columns, *OPERATIONS[op].optional)))

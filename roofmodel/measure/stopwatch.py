@@ -1,9 +1,9 @@
-"""Time a call on this machine: on a GPU through torch, or on the CPU.
+"""Time a call on this machine, on a GPU through torch or on the CPU, and read the clocks of the GPU meanwhile.
 
 On a GPU the launches are captured into a CUDA graph, which excludes host time, and CUDA events time each replay.
 Cold L2: each launch follows a read of a buffer of twice the L2 size; the time of a graph with only these reads is
 subtracted. A read leaves no dirty lines, whose write-back would slow down the measured kernel. Warm L2: launches follow
-each other on the same data.
+each other on the same data. NVIDIA's management library (nvidia-ml-py) tells clocks, power and temperature.
 """
 
 from __future__ import annotations
@@ -14,11 +14,69 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from statistics import median
+from threading import Event, Thread
 from typing import Any, NamedTuple, Protocol
 
 from roofmodel.errors import Option, WorkloadError
-from roofmodel.measure.clocks import ClockReader, Reading
 from roofmodel.profiles.kernel import Evidence
+
+INTERVAL = 0.2  # seconds between two readings
+
+
+class Reading(NamedTuple):
+    """Clocks in MHz, power in watts, temperature in degrees Celsius; None if unknown."""
+
+    sm_mhz: float | None = None
+    memory_mhz: float | None = None
+    watts: float | None = None
+    celsius: float | None = None
+
+
+class ClockReader:
+    """Reads from a GPU (index or UUID) until closed; `last` is the last reading, all None without nvidia-ml-py."""
+
+    def __init__(self, gpu: str) -> None:
+        self.last = Reading()
+        self._closed = Event()
+        self._thread = Thread(target=self._follow, args=(gpu,), daemon=True)  # a hanging driver keeps no process alive
+        self._thread.start()
+
+    def _follow(self, gpu: str) -> None:
+        try:
+            import pynvml
+        except ImportError:
+            return
+        try:
+            pynvml.nvmlInit()
+            device = (
+                pynvml.nvmlDeviceGetHandleByIndex(int(gpu))
+                if gpu.isdigit()
+                else pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{gpu.removeprefix('GPU-')}")
+            )
+        except pynvml.NVMLError:
+            return
+
+        def value(query: Callable[..., int], *arguments: int) -> int | None:
+            try:
+                return query(device, *arguments)
+            except pynvml.NVMLError:
+                return None  # this GPU does not report it
+
+        while not self._closed.wait(INTERVAL):
+            milliwatts = value(pynvml.nvmlDeviceGetPowerUsage)
+            self.last = Reading(
+                value(pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_SM),
+                value(pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_MEM),
+                None if milliwatts is None else milliwatts / 1e3,
+                value(pynvml.nvmlDeviceGetTemperature, pynvml.NVML_TEMPERATURE_GPU),
+            )
+        pynvml.nvmlShutdown()
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._closed.set()
+        self._thread.join(2.0)
+
 
 WARM_UP = 3  # untimed runs: libraries choose their kernels, clocks rise
 REPEATS = 11  # timed runs; the result is their median

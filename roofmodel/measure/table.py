@@ -1,4 +1,7 @@
-"""Read tables of measurements; group their rows by operation and kernel into operators whose sizes are columns."""
+"""Read tables of measurements; group their rows by operation and kernel into operators whose sizes are columns.
+
+A benchmark that repeats one operation may have the data of a row in the L2 cache, which lowers the least possible time.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +17,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from roofmodel.counting.operator import Operator
+from roofmodel.devices.device import Device
 from roofmodel.engines.engine import Benchmark, benchmark_of
 from roofmodel.errors import ProfileError, WorkloadError, choices, shorten
 from roofmodel.files.text_files import decode
-from roofmodel.measure.operations import (
-    AT_MOST,
-    OPERATIONS,
-    PRECISIONS,
-    widths,
-    with_groups,
-    without_gates,
-)
+from roofmodel.measure.operations import AT_MOST, OPERATIONS, PRECISIONS, widths, with_groups, without_gates
+from roofmodel.numbers.algebra import Number
+from roofmodel.timing.formula import chip, dram_share, l2_bytes
+from roofmodel.timing.roofline import Placement
+from roofmodel.timing.timing import gemm_work
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Table = Mapping[str, Sequence[str]]  # column -> cells, as in the file
@@ -359,3 +360,48 @@ def _third(columns: Sequence[Array]) -> Array:
     """A number from 0 to 2 for each row, equal for rows that are equal in these columns."""
     rows = np.ascontiguousarray(np.stack(columns).astype(int).T)
     return np.array([zlib.crc32(row.tobytes()) % THIRDS for row in rows])
+
+
+def repeated(group: RowGroup) -> int:
+    """1 where L2 may keep data from one launch to the next; 0 where the table says that the benchmark evicts them."""
+    return int(group.l2 != "cold")
+
+
+def copies(group: RowGroup, device: Device) -> tuple[Number, Number]:
+    """How many copies of A and B a GEMM benchmark uses in turn."""
+    work, benchmark = gemm_work(group.operator, group.compute), group.benchmark if group.op == "gemm" else Benchmark()
+    if group.l2 == "warm" or work is None:
+        return 1, 1
+    of_a, of_b = benchmark.gemm_copies
+    stored = group.operator.widths.format(group.operator.lines[0].factors[1])
+    if stored.name in benchmark.single_weights:
+        return of_a, 1
+    if benchmark.fills_l2:
+        return of_a, np.clip(np.ceil(l2_bytes(device) / (work.n * work.k * stored.bits / 8)), 1, of_b)
+    return of_a, of_b
+
+
+def least_seconds(group: RowGroup, placed: Placement, device: Device) -> Array:
+    """The bound in seconds, without the DRAM time of data that may be in L2."""
+    if OPERATIONS[group.op].warm and repeated(group):
+        return _least_from_l2(placed, device, group.compute)
+    streamed = 1 - repeated(group) * (1 - dram_share(np.asarray(placed.cost.bytes, dtype=float), l2_bytes(device)))
+    least = np.maximum(placed.memory_seconds * streamed, np.maximum(placed.compute_seconds, placed.link_seconds))
+    return np.asarray(least)
+
+
+def _least_from_l2(placed: Placement, device: Device, dtype: str) -> Array:
+    """The bound in seconds of a call that is repeated on the same operands.
+
+    Only the bytes that L2 cannot hold come from DRAM, and a state is written where it was read. All bytes pass the
+    ports between L2 and the SMs.
+    """
+    data, repeated_bytes = (np.asarray(b, dtype=float) for b in (placed.cost.bytes, _larger_direction(placed)))
+    missing = data * np.maximum(1 - l2_bytes(device) / repeated_bytes, 0)
+    ceilings = chip(device, dtype)
+    ports = data / ceilings.port if ceilings else 0.0
+    return np.asarray(np.maximum(np.maximum(placed.compute_seconds, missing / device.bandwidth), ports))
+
+
+def _larger_direction(placed: Placement) -> Array:
+    return np.asarray(np.maximum(placed.cost.bytes_read, placed.cost.bytes_written))

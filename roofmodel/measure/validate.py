@@ -17,17 +17,19 @@ from roofmodel.devices.parts import Level
 from roofmodel.engines.engine import Engine
 from roofmodel.errors import ProfileError, WorkloadError
 from roofmodel.measure.operations import OPERATIONS
-from roofmodel.measure.residency import copies, least_seconds, repeated
 from roofmodel.measure.table import (
     Array,
     RowGroup,
     Table,
+    copies,
     dtypes,
     gpus,
     groups,
     held_out,
+    least_seconds,
     read,
     reason_lines,
+    repeated,
     row_lines,
     seconds,
     skipped,

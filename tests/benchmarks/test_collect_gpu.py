@@ -38,7 +38,7 @@ from roofmodel.devices import library
 from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError
 from roofmodel.measure import stopwatch
-from roofmodel.measure.clocks import Reading
+from roofmodel.measure.stopwatch import Reading
 from roofmodel.plot.place import kernels
 from roofmodel.profiles import reading
 from roofmodel.profiles.kernel import Evidence

@@ -13,8 +13,7 @@ from roofmodel.devices.device import Device
 from roofmodel.engines.engine import benchmark_of
 from roofmodel.errors import ProfileError
 from roofmodel.measure.operations import OPERATIONS, PRECISIONS, widths
-from roofmodel.measure.residency import least_seconds
-from roofmodel.measure.table import RowGroup, groups, read
+from roofmodel.measure.table import RowGroup, groups, least_seconds, read
 from roofmodel.measure.validate import validate
 from roofmodel.timing import parameter_sets
 from roofmodel.timing.timing import formula, place

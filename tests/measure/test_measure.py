@@ -20,9 +20,8 @@ from roofmodel.errors import OutputError
 from roofmodel.measure import cases as cases_module
 from roofmodel.measure import measure, stopwatch
 from roofmodel.measure.cases import KERNELS, BenchmarkCase, Limits, sweep
-from roofmodel.measure.clocks import Reading
 from roofmodel.measure.measured_table import CsvWriter
-from roofmodel.measure.stopwatch import MeasuredTime
+from roofmodel.measure.stopwatch import MeasuredTime, Reading
 from roofmodel.measure.torch_calls import prepare
 from roofmodel.measure.validate import validate
 from roofmodel.profiles.kernel import Evidence

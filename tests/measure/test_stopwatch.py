@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from roofmodel.errors import WorkloadError
-from roofmodel.measure import clocks, stopwatch
+from roofmodel.measure import stopwatch
 
 pytest.importorskip("torch", reason="measuring needs torch: pip install 'roofmodel[torch]'")
 
@@ -199,7 +199,7 @@ def test_a_gpu_reports_its_attributes(gpu: tuple[SimulatedTorch, stopwatch.Gpu])
     assert (watch.evidence.compute_capability, watch.evidence.multiprocessors) == ("9.0", 132)
     assert watch.dtypes == ("fp32", "fp16", "bf16", "tf32", "fp8")
     assert watch.framework == "torch 2.9.0+cu128, CUDA 12.8"
-    assert watch.read_clocks() == clocks.Reading()
+    assert watch.read_clocks() == stopwatch.Reading()
 
 
 def test_a_failed_capture_is_closed(gpu: tuple[SimulatedTorch, stopwatch.Gpu]) -> None:
@@ -249,10 +249,10 @@ def test_clocks_are_read_in_the_background_and_unknown_values_are_none(
     gpu: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", _Nvml("pynvml"))
-    reader = clocks.ClockReader(gpu)
-    _until(lambda: reader.last != clocks.Reading())
+    reader = stopwatch.ClockReader(gpu)
+    _until(lambda: reader.last != stopwatch.Reading())
     reader.close()
-    assert reader.last == clocks.Reading(1410, 1593, None, 55)
+    assert reader.last == stopwatch.Reading(1410, 1593, None, 55)
 
 
 @pytest.mark.parametrize("is_installed", [True, False])
@@ -262,9 +262,9 @@ def test_without_a_driver_or_the_package_all_clocks_are_unknown(
     library = _Nvml("pynvml")
     monkeypatch.setitem(sys.modules, "pynvml", library if is_installed else None)
     monkeypatch.setattr(library, "nvmlInit", lambda: library.nvmlDeviceGetPowerUsage(""))
-    reader = clocks.ClockReader("0")
+    reader = stopwatch.ClockReader("0")
     reader.close()
-    assert reader.last == clocks.Reading()
+    assert reader.last == stopwatch.Reading()
 
 
 def _until(happened: Callable[[], bool], seconds: float = 10) -> None:

@@ -20,10 +20,11 @@ from roofmodel.devices.device import Device
 from roofmodel.engines.engine import Engine
 from roofmodel.errors import ProfileError
 from roofmodel.measure import table as table_module
-from roofmodel.measure import validation_tables as views
 from roofmodel.measure.operations import OPERATIONS, PRECISIONS
 from roofmodel.measure.table import reason_lines
 from roofmodel.measure.validate import errors, faster_experts, faster_than_bound, validate
+from roofmodel.measure.validate_answer import MAX_LARGE_DOTS
+from roofmodel.measure.validate_command import ValidationReport
 from tests.profiles.samples import measured
 
 A100, H100 = Device.load("a100"), Device.load("h100")
@@ -247,7 +248,7 @@ def test_a_wrong_header_is_refused_with_what_is_wrong(header: str, message: str,
 def test_rows_of_another_gpu_give_a_warning(gpu: str, warns: bool, tmp_path: Path) -> None:
     found = validate(table(tmp_path, GEMM | {"gpu": gpu}), A100)
     assert found.warnings == ((f"a100-sxm-80gb was given ({A100.name}), but table.csv has rows of {gpu}",) * warns)
-    assert views.document(found)["warnings"] == list(found.warnings)
+    assert ValidationReport(found).to_dict()["warnings"] == list(found.warnings)
 
 
 @pytest.mark.parametrize(
@@ -275,7 +276,7 @@ def test_blank_lines_are_ignored_and_counted_as_lines(tmp_path: Path) -> None:
     found = validate(save_lines(tmp_path, "", HEADER, ROW, "", "  ", wrong, fast, "", "", ""), A100)
     assert list(found.skipped_lines.values()) == [[6]]
     assert [text[:8] for text in faster_than_bound(found)] == ["line 7: "]
-    views.save(found, str(tmp_path / "out.csv"))
+    ValidationReport(found).save(tmp_path / "out.csv")
     saved = list(csv.DictReader((tmp_path / "out.csv").read_text().splitlines()))
     assert [(row["op"], row["latency_us"]) for row in saved] == [("gemm", "10"), ("gem", "10"), ("gemm", "5")]
     assert [bool(row["note"]) for row in saved] == [False, True, False]
@@ -301,7 +302,7 @@ def test_a_repeated_header_is_skipped_with_its_reason(tmp_path: Path) -> None:
     assert list(reason_lines(found.skipped_lines)) == ["line 3: the row repeats the header"]
     assert found.warnings == ()
     assert found.all_rows.n == 2
-    views.save(found, str(tmp_path / "again.csv"))
+    ValidationReport(found).save(tmp_path / "again.csv")
     again = validate(str(tmp_path / "again.csv"), A100)
     assert again.notes == found.notes == ["", "the row repeats the header", ""]
     assert again.table["gpu"] == ("A100-SXM4-80GB", "gpu", "A100-SXM4-80GB")
@@ -317,7 +318,7 @@ def test_a_table_in_another_encoding_is_refused_with_a_remedy(encoding: str, tmp
 def test_the_saved_csv_has_every_row_in_order(tmp_path: Path) -> None:
     rows = [GEMM | {"m": m, "mine": f"a,{m}"} for m in (1, 2, 3)] + [GEMM | {"op": "fft", "mine": ""}]
     found = validate(table(tmp_path, *rows), A100)
-    views.save(found, str(tmp_path / "out.csv"))
+    ValidationReport(found).save(tmp_path / "out.csv")
     saved = list(csv.DictReader((tmp_path / "out.csv").read_text().splitlines()))
     assert [row["mine"] for row in saved] == ["a,1", "a,2", "a,3", ""]
     assert float(saved[0]["bound_us"]) == pytest.approx(2 * (1024 + 1024**2 + 1024) / BANDWIDTH * 1e6)
@@ -331,7 +332,7 @@ def test_the_saved_csv_has_every_row_in_order(tmp_path: Path) -> None:
 
 def test_the_saved_csv_keeps_users_columns_that_have_names_of_predictions(tmp_path: Path) -> None:
     users_table = {"note": "mine", "bound_us": "7", "roof_bound_us": "8"}
-    views.save(validate(table(tmp_path, GEMM | users_table), A100), str(tmp_path / "out.csv"))
+    ValidationReport(validate(table(tmp_path, GEMM | users_table), A100)).save(tmp_path / "out.csv")
     (row,) = csv.DictReader((tmp_path / "out.csv").read_text().splitlines())
     assert {name: row[name] for name in users_table} == users_table
     assert float(row["roof_roof_bound_us"]) > 0
@@ -340,9 +341,9 @@ def test_the_saved_csv_keeps_users_columns_that_have_names_of_predictions(tmp_pa
 
 
 def test_predictions_of_an_earlier_validation_are_replaced(tmp_path: Path) -> None:
-    views.save(validate(table(tmp_path, GEMM), A100), str(tmp_path / "plain.csv"))
+    ValidationReport(validate(table(tmp_path, GEMM), A100)).save(tmp_path / "plain.csv")
     again = validate(str(tmp_path / "plain.csv"), Device.load("v100"))
-    views.save(again, str(tmp_path / "second.csv"))
+    ValidationReport(again).save(tmp_path / "second.csv")
     header, row = csv.reader((tmp_path / "second.csv").read_text().splitlines())
     assert header == (tmp_path / "plain.csv").read_text().splitlines()[0].split(",")
     assert row[header.index("bound_us")] == repr(float(again.bound[0]) * 1e6)
@@ -382,7 +383,7 @@ def test_a_measurement_faster_than_its_bound_is_listed(tmp_path: Path) -> None:
 
 
 def test_the_document_has_the_keys_of_the_contract(tmp_path: Path) -> None:
-    document = json.loads(views.as_json(validate(table(tmp_path, GEMM, CONTEXT), A100)))
+    document = json.loads(ValidationReport(validate(table(tmp_path, GEMM, CONTEXT), A100)).text("json"))
     assert document["schema"] == "roofmodel.validate/1"
     assert set(document["bound"]) == {"mape", "median_ape", "p90_ape", "bias"}
     assert set(document["expected"]) == {*document["bound"], "inside_interval"}
@@ -394,7 +395,7 @@ def test_a_huge_error_does_not_break_the_table(tmp_path: Path) -> None:
     # a bound of 2 (10¹²)³ FLOP / 312 TFLOP/s = 6.41e27 µs, a stated time of 1e-3 µs: an error of 6.41e32 %
     console = Console(width=80, file=io.StringIO(), record=True)
     console.print(
-        views.table(validate(table(tmp_path, GEMM | dict.fromkeys("mnk", 10**12) | {"latency_us": 1e-3}), A100))
+        ValidationReport(validate(table(tmp_path, GEMM | dict.fromkeys("mnk", 10**12) | {"latency_us": 1e-3}), A100))
     )
     assert " >9999% " in (shown := console.export_text())
     assert "…" not in shown
@@ -404,7 +405,7 @@ def test_long_names_of_parameter_sets_stay_distinguishable(tmp_path: Path) -> No
     console = Console(width=80, file=io.StringIO(), record=True)
     engine = NCCL | {"op": "custom_allreduce", "dtype": "bfloat16"}
     rows = ({**engine, "kernel": f"SGLang_CustomAllReduce_{mode}"} for mode in ("eager", "graph"))
-    console.print(views.table(validate(table(tmp_path, *rows), A100)))
+    console.print(ValidationReport(validate(table(tmp_path, *rows), A100)))
     shown = console.export_text()
     assert "…" not in shown
     assert " eager " in shown
@@ -464,7 +465,7 @@ def test_rows_of_other_sources_and_of_transferred_parameters_are_unknown_to_the_
 @pytest.mark.parametrize("form", ["png", "svg", "pdf", "json"])
 def test_files_of_each_format_are_written(form: str, tmp_path: Path) -> None:
     found = validate(table(tmp_path, GEMM, CONTEXT), A100)
-    assert views.save(found, str(tmp_path / f"out.{form}")).stat().st_size > 100
+    assert ValidationReport(found).save(tmp_path / f"out.{form}").stat().st_size > 100
 
 
 def test_few_rows_have_large_dots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -476,8 +477,8 @@ def test_few_rows_have_large_dots(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         return plot(self, *values, **look)
 
     monkeypatch.setattr(Axes, "plot", recording_plot)
-    for rows in (2, views.MAX_LARGE_DOTS + 1):
-        views.save(validate(table(tmp_path, *[GEMM] * rows), A100), str(tmp_path / "out.svg"))
+    for rows in (2, MAX_LARGE_DOTS + 1):
+        ValidationReport(validate(table(tmp_path, *[GEMM] * rows), A100)).save(tmp_path / "out.svg")
     of_few_rows, _, of_many_rows, _ = sizes  # the dots, then the line
     assert of_few_rows > 2 * of_many_rows > 0
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from roofmodel.devices.device import Device
-from roofmodel.measure.residency import copies
-from roofmodel.measure.table import Table, groups
+from roofmodel.measure.table import Table, copies, groups
 
 L40S = Device.load("l40s")
 MIB = 2**20

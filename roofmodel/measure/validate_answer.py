@@ -1,4 +1,4 @@
-"""Results of validation as a table, JSON, CSV and picture."""
+"""The answer of `roof validate`: the errors as a document, all rows as CSV, and a picture."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ import csv
 import io
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Group, RenderableType
-from rich.text import Text
 
 from roofmodel.errors import Message, Option
-from roofmodel.files import output_files
 from roofmodel.measure.table import reason_lines
 from roofmodel.measure.validate import (
     Errors,
@@ -25,14 +23,15 @@ from roofmodel.measure.validate import (
     faster_than_bound,
 )
 from roofmodel.numbers import units
-from roofmodel.report import canvas, encoding, marks
+from roofmodel.report import canvas, marks
+from roofmodel.report.document import Document, Figure, Paragraph, Rows
 from roofmodel.report.table import COUNT, PERCENT, Cell, Column, Table, Unit
 
 PREDICTION_COLUMNS = ("bound_us", "expected_us", "expected_low_us", "expected_high_us", "note")
 MAX_NAME = 24  # characters of a line of a name in the table, so that the table fits into 80 columns
 
 
-def document(validation: Validation) -> dict[str, Any]:
+def to_dict(validation: Validation) -> dict[str, Any]:
     """The document `roofmodel.validate/1`. Errors are fractions of the measured time."""
     all_rows = validation.all_rows
     return {
@@ -61,12 +60,7 @@ def _part(part: ErrorSummary) -> dict[str, Any]:
     }
 
 
-def as_json(validation: Validation) -> str:
-    """The document as JSON text."""
-    return encoding.as_json(document(validation))
-
-
-def table(validation: Validation) -> RenderableType:
+def document(validation: Validation) -> Document:
     """Errors of bound and expected time by operation, size, kernel with formats, and use in the fit of the parameters;
     skipped rows; rows faster than bound."""
     parts = dict(validation.by_op)
@@ -82,37 +76,36 @@ def table(validation: Validation) -> RenderableType:
             parts = {name.removeprefix(f"{next(iter(validation.by_op))}: "): part for name, part in parts.items()}
         if parts:
             lines += [(title, None), *parts.items()]
-    skipped = [Text(f"skipped {text}", style="dim") for text in reason_lines(validation.skipped_lines)]
-    faster = [Text(f"faster than bound: {text}", style="dim") for text in faster_than_bound(validation)]
-    if faster:
-        faster.append(
-            Text(
-                "The bound moves all bytes from and to DRAM. A benchmark that repeats an operation may keep operands "
-                "in L2 and be faster.",
-                style="dim",
-            )
-        )
+    remarks = [
+        "bound, expected: mean error relative to the measured time. median, 90 % (percentile), bias: of the expected "
+        "time. inside: share of rows within its 80 % interval.",
+        *_fit_lines(validation),
+        *(f"skipped {text}" for text in reason_lines(validation.skipped_lines)),
+    ]
+    if faster := [f"faster than bound: {text}" for text in faster_than_bound(validation)]:
+        remarks += [
+            *faster,
+            "The bound moves all bytes from and to DRAM. A benchmark that repeats an operation may keep operands in L2 "
+            "and be faster.",
+        ]
     if faster_experts(validation):
         hint = Message(
             "moe rows are faster than the bound: if the benchmark repeats one token, add the column distribution with "
             "the value same (in estimates: ", Option("routing", "same"), ")",
         )  # fmt: skip
-        faster.append(Text(str(hint), style="dim"))
-    return Group(
-        Text.assemble((f"{validation.file} on {validation.device.name}", "bold"), f" ({validation.device.id})"),
-        ERRORS.terminal(lines),
-        Text(
-            "bound, expected: mean error relative to the measured time. median, 90 % (percentile), bias: of the "
-            "expected time. inside: share of rows within its 80 % interval.",
-            style="dim",
-        ),
-        *_fit_lines(validation),
-        *skipped,
-        *faster,
+        remarks.append(str(hint))
+    return Document(
+        f"{validation.file} on {validation.device.name} ({validation.device.id})",
+        [
+            Rows(ERRORS, lines),
+            *(Paragraph(remark, dim=True) for remark in remarks),
+            Figure(partial(draw, validation), "Measured times over predicted times, by operation"),
+        ],
+        partial(to_dict, validation),
     )
 
 
-def _fit_lines(validation: Validation) -> list[Text]:
+def _fit_lines(validation: Validation) -> list[str]:
     """The tables to which the parameters were fitted, and what is known of these rows."""
     if not validation.fit_sources:
         return []
@@ -121,7 +114,7 @@ def _fit_lines(validation: Validation) -> list[Text]:
         text += (
             " Of the rows from this source, a fit holds out a third of the shapes: their error is that on unseen rows."
         )
-    return [Text(text, style="dim")]
+    return [text]
 
 
 def _lines(name: str) -> str:
@@ -197,15 +190,6 @@ def rows_csv(validation: Validation) -> str:
 
 def _unused_name(name: str, used_names: Sequence[str]) -> str:
     return name if name not in used_names else _unused_name(f"roof_{name}", used_names)
-
-
-SUFFIXES = (*output_files.PICTURES, "csv", "json")
-
-
-def save(validation: Validation, path: str) -> Path:
-    """Save the rows as .csv, the errors as .json, or measured against expected times as a picture."""
-    texts = {"csv": lambda: rows_csv(validation), "json": lambda: as_json(validation)}
-    return output_files.write(path, lambda file, form: draw(validation, file, form), texts)
 
 
 MAX_LARGE_DOTS = 1000  # rows up to which dots are large
