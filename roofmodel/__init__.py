@@ -103,8 +103,7 @@ if TYPE_CHECKING:
     from roofmodel.estimate.command import Report, estimate
     from roofmodel.explain.command import conventions, explain, reconcile
     from roofmodel.explain.crossover_command import CrossoverReport, crossover
-    from roofmodel.explore.api import explore
-    from roofmodel.explore.report import ExplorePage
+    from roofmodel.explore.command import ExplorePage, explore
     from roofmodel.homework.command import (
         HomeworkClass,
         HomeworkGrades,
@@ -139,8 +138,7 @@ _NAMES = {
     "estimate.command": "Report estimate",
     "explain.command": "conventions explain reconcile",
     "explain.crossover_command": "CrossoverReport crossover",
-    "explore.api": "explore",
-    "explore.report": "ExplorePage",
+    "explore.command": "ExplorePage explore",
     "homework.command": "HomeworkClass HomeworkGrades HomeworkSheet "
     "check_homework grade_homework homework homework_class",
     "jitter.command": "JitterReport jitter",

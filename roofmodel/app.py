@@ -24,7 +24,7 @@ PANELS = {
     },
     "Explain": {
         "explain": "roofmodel.explain.command",
-        "explore": "roofmodel.explore.cli",
+        "explore": "roofmodel.explore.command",
     },
     "Measure": {
         "kernels": "roofmodel.plot.kernels_command",
