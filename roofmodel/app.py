@@ -46,7 +46,7 @@ PANELS = {
         "hw": "roofmodel.catalog.hw_command",
     },
 }
-"""The commands in the order and the panels of the help, with the module of each, whose `app` is the command."""
+"""The commands in the order and the panels of the help, with the module of each, whose `COMMAND` declares it."""
 COMMANDS = {name: module for modules in PANELS.values() for name, module in modules.items()}
 
 
@@ -60,8 +60,7 @@ class _LazyCommands(TyperGroup):
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(COMMANDS[cmd_name])
-        declared = getattr(module, "COMMAND", None)
-        command: Any = typer.main.get_command(typer_app(declared) if declared else module.app)
+        command: Any = typer.main.get_command(typer_app(module.COMMAND))
         command.name = cmd_name
         command.rich_help_panel = next(panel for panel, modules in PANELS.items() if cmd_name in modules)
         return command

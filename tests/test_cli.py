@@ -826,7 +826,7 @@ def test_validate_prints_the_error_of_the_bound(roof: Roof) -> None:
         (("absent.csv", "--hw", "a100"), "absent.csv: not a readable table of measurements"),
         (("table.csv", "--hw", "a1000"), "did you mean 'a100'"),
         (("table.csv", "--hw", "a100", "-o", "rows.xyz"), "unknown suffix '.xyz'"),
-        (("table.csv", "--hw", "a100", "--format", "csv"), "unknown format 'csv'"),
+        (("table.csv", "--hw", "a100", "--format", "xml"), "unknown format 'xml'"),
     ],
 )
 def test_validate_refuses_in_one_line(roof: Roof, arguments: tuple[str, ...], says: str) -> None:

@@ -38,8 +38,8 @@ def judge(
     A row has only the columns that apply to it; a condition on others passes it over. If the condition compares one of
     the `identifying` columns, it asks for these rows, and a value that they lack is unknown.
 
-    A line begins with the row's texts in the columns `naming` and the values in `identifying`, as `TextResult` declares
-    them. A text that no row has, such as the name of a kernel that did not run, is a warning.
+    A line begins with the row's texts in the columns `naming` and the values in `identifying`, as `RenderedResult`
+    declares them. A text that no row has, such as the name of a kernel that did not run, is a warning.
     """
     from roofmodel.report.conditions import check_syntax, conditions, is_known
 

@@ -20,8 +20,6 @@ from roofmodel.report.printing import check_format, check_outputs, ignored, pres
 if TYPE_CHECKING:
     import typer
 
-DOCUMENT_FORMATS = ("table", "json", "markdown", "latex")
-DOCUMENT_FILES = ".md .tex .pdf .json"
 NOTES = "Print all notes, not only the three most important ones."
 
 
@@ -114,28 +112,11 @@ def typer_app(declared: CommandLine | CommandGroup) -> typer.Typer:
         app = typer.Typer(add_completion=False)
         _add(app, declared)
         return app
-    app = command_group(declared.about, declared.examples)
+    epilog = _epilog(declared.examples)
+    app = typer.Typer(add_completion=False, help=declared.about, no_args_is_help=True, epilog=epilog)
     for each in declared.commands:
         _add(app, each)
     return app
-
-
-def command(
-    function: Callable[..., Any], *others: Callable[..., Any], group: typer.Typer | None = None, **declared: Any
-) -> typer.Typer:
-    """The command of a function whose module still builds it itself; see CommandLine."""
-    declared = {"formats": (), "files": "", **declared}
-    if group is None:
-        return typer_app(CommandLine(function, others, **declared))
-    _add(group, CommandLine(function, others, **declared))
-    return group
-
-
-def command_group(about: str, examples: Sequence[str]) -> typer.Typer:
-    """A command that consists of several."""
-    import typer
-
-    return typer.Typer(add_completion=False, help=about, no_args_is_help=True, epilog=_epilog(examples))
 
 
 def _add(app: typer.Typer, line: CommandLine) -> None:
@@ -198,14 +179,10 @@ def _formats_and_files(line: CommandLine, result: Any) -> tuple[Sequence[str], s
 
 
 def _options_of_run(run: Callable[..., None], settings: Mapping[str, Mapping[str, Any]]) -> list[inspect.Parameter]:
-    """The options that only the command has: annotated for typer, or explained in the docstring of `run`."""
+    """The options that only the command has: explained in the docstring of `run`."""
     from roofmodel.options.signature import options_of
 
     own = [name for name in [*inspect.signature(run).parameters][3:] if name != "shown"]
-    signature = inspect.signature(run, eval_str=True)
-    declared = [signature.parameters[name] for name in own]
-    if all(hasattr(each.annotation, "__metadata__") for each in declared):
-        return declared
     explained, _ = options_of((run,), settings)
     return [option for option in explained if option.name in own]
 

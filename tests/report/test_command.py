@@ -17,7 +17,7 @@ from roofmodel.options.signature import helps, members, own_types
 from roofmodel.options.values import PathLike, ProgressCallback, no_progress
 from roofmodel.options.workload import DECLARED
 from roofmodel.report.base import Result
-from roofmodel.report.command import CommandCall, command, typer_app
+from roofmodel.report.command import CommandCall, CommandLine, typer_app
 
 FORMATS = ("dtype", "activations", "kv", "weights")
 """Options with 9 to 19 names, which the help of `roof estimate --dtype` and `--weights` lists."""
@@ -61,7 +61,7 @@ def cooked(*arguments: str, **further: Any) -> tuple[dict[str, Any], str]:
     def run(call: CommandCall, form: Any, output: Sequence[str]) -> None:
         given.update(call.given)
 
-    app = command(cook, run=run, **further)
+    app = typer_app(CommandLine(cook, run=run, **further))
     return given, CliRunner().invoke(app, arguments, env={"COLUMNS": "200"}).output
 
 
@@ -119,14 +119,14 @@ def test_help_shows_the_choices_and_that_a_text_may_list_several_values() -> Non
         """
         return ""
 
-    shown = CliRunner().invoke(command(function), ["--help"], env={"COLUMNS": "200"}).output
+    shown = CliRunner().invoke(typer_app(CommandLine(function)), ["--help"], env={"COLUMNS": "200"}).output
     for option in ("--speed slow|fast", "--speeds <str>,…", "--sizes <int>,…", "--dish <name>"):
         assert option in " ".join(shown.split())
 
 
 def app_of(name: str) -> typer.Typer:
     module = import_module(COMMANDS[name])
-    return typer_app(module.COMMAND) if hasattr(module, "COMMAND") else module.app
+    return typer_app(module.COMMAND)
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("models", "hw", "homework")])
