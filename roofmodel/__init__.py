@@ -123,7 +123,7 @@ if TYPE_CHECKING:
     from roofmodel.plot.kernels_command import ProfileReport, read_profile
     from roofmodel.plot.ncu_command import CollectionCommand, ncu_command
     from roofmodel.plot.nsys_command import nsys_command
-    from roofmodel.report.derivation import Derivation
+    from roofmodel.report.base import Derivation
     from roofmodel.sweep.command import SweepReport, sweep
     from roofmodel.trace.command import TraceReport, trace
 
@@ -151,7 +151,7 @@ _NAMES = {
     "plot.kernels_command": "ProfileReport read_profile",
     "plot.ncu_command": "CollectionCommand ncu_command",
     "plot.nsys_command": "nsys_command",
-    "report.derivation": "Derivation",
+    "report.base": "Derivation",
     "sweep.command": "SweepReport sweep",
     "trace.command": "TraceReport trace",
 }

@@ -16,8 +16,7 @@ from typing import Any
 from roofmodel.app import app
 from roofmodel.errors import RoofError, option_spelling
 from roofmodel.options.workload import REMOVED
-from roofmodel.report.encoding import ASCII_FALLBACK
-from roofmodel.report.printing import flag, print_line
+from roofmodel.report.printing import ASCII_FALLBACK, flag, print_line
 
 __all__ = ["app", "interrupt", "main"]
 

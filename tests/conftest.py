@@ -38,8 +38,8 @@ settings.load_profile("any machine")
 @pytest.fixture(autouse=True)
 def no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     """No progress lines on slow machines; `test_progress.py` sets another delay."""
-    monkeypatch.setattr("roofmodel.report.progress.BAR_AFTER", 3600.0)
-    monkeypatch.setattr("roofmodel.report.progress.LINES_EVERY", 3600.0)
+    monkeypatch.setattr("roofmodel.report.printing.BAR_AFTER", 3600.0)
+    monkeypatch.setattr("roofmodel.report.printing.LINES_EVERY", 3600.0)
 
 
 @pytest.fixture

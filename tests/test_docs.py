@@ -204,16 +204,9 @@ def test_the_modules_that_contributing_names_exist() -> None:
     assert not [path for path in paths if not (ROOT / path).exists()]
 
 
-# Folders whose modules are still to be merged, with their number today.
-STILL_LARGER = {
-    "explain": 18, "report": 21,
-}  # fmt: skip
-
-
 def test_folders_have_at_most_16_modules_and_modules_at_most_600_lines() -> None:
     """Families have a module each; `__init__` and `__main__` are not counted."""
     modules = [path for path in (ROOT / "roofmodel").rglob("*.py") if not path.stem.startswith("__")]
     sizes = Counter(path.parent for path in modules if path.parent.name != "families")
-    limits = {folder.name: STILL_LARGER.get(folder.name, 16) for folder in sizes}
-    assert {folder.name: size for folder, size in sizes.items() if size > limits[folder.name]} == {}
+    assert {folder.name: size for folder, size in sizes.items() if size > 16} == {}
     assert [path.name for path in modules if len(path.read_text(encoding="utf-8").splitlines()) > 600] == []

@@ -19,7 +19,7 @@ from xml.etree import ElementTree
 import pytest
 
 from roofmodel.profiles.ncu.report import MAGIC
-from roofmodel.report.encoding import as_csv
+from roofmodel.report.table import as_csv
 from tests.command_line import Roof, run
 from tests.profiles import test_nsys, test_nvprof, test_torch_trace
 from tests.profiles.ncu import samples as ncu

@@ -50,7 +50,8 @@ def document(estimate: Estimate, *, ops: bool = False, roofline: bool = False) -
     `roofline` adds a chart of characters for a terminal.
     """
     title = f"{estimate.architecture.name} on {estimate.device.name}"
-    tables = with_letters([rows(phase) if ops else group_rows(phase) for phase in estimate.phases])
+    unmarked = [rows(phase) if ops else group_rows(phase) for phase in estimate.phases]
+    tables = with_letters(unmarked) if roofline else [[("", row) for row in table] for table in unmarked]
     blocks: list[Block] = [Facts(summary(estimate)), Facts([*_setting(estimate)])]
     if estimate.has_total:
         blocks.append(
@@ -60,9 +61,8 @@ def document(estimate: Estimate, *, ops: bool = False, roofline: bool = False) -
             )
         )
     for phase, lettered_rows in zip(estimate.phases, tables, strict=True):
-        shown = lettered_rows if roofline else [("", row) for _, row in lettered_rows]
         table = known_columns(OPERATOR_LINES if ops else GROUP_LINES, estimate)
-        blocks += [Heading(describe_phase(phase)), Rows(table, [*phase_lines(phase, shown, ops)])]
+        blocks += [Heading(describe_phase(phase)), Rows(table, [*phase_lines(phase, lettered_rows, ops)])]
         if estimate.has_total:
             blocks += [Paragraph(remark, dim=True) for remark in describe_remarks(estimate, phase)]
     if roofline and estimate.has_total:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from roofmodel.errors import Option, WorkloadError
 from roofmodel.estimate.tables import OperatorRow, full_label, rows, with_letters
 from roofmodel.numbers import units
-from roofmodel.report import canvas, labels, marks
+from roofmodel.report import canvas, marks
 from roofmodel.report.marks import SeriesStyle
 from roofmodel.report.operator_names import kind
 from roofmodel.roofline.panel import window
@@ -90,7 +90,7 @@ def draw(estimate: Estimate, path: Path, form: str) -> None:
                 axes.scatter(x, slower, s=size, facecolor="none", edgecolor=color, marker=shape, lw=1.2, zorder=3)
         canvas.draw_ceiling_names(axes, [slope], [(pipe, canvas.DEVICE_STYLES[0]) for pipe in (top, *lower)])
         largest = sorted(zip(marked_rows, at, strict=True), key=lambda entry: entry[0].row.share)
-        labels.place(axes, {m.letter: place for m, place in largest if m.letter}.items(), figure.dpi)
+        canvas.place_labels(axes, {m.letter: place for m, place in largest if m.letter}.items(), figure.dpi)
         meanings = [canvas.mark_key("at its bound")]
         meanings += [canvas.mark_key("at its expected time", hollow=True)] * any(y for _, y in expected)
         meanings += [canvas.mark_key("without a letter", small=True)] * (

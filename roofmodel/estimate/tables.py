@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 from roofmodel.counting.operator import Cost
 from roofmodel.numbers.algebra import Number, plain
-from roofmodel.report.marks import letters
 from roofmodel.report.operator_names import MERGED, kind, label, merged_label, title
 from roofmodel.report.table import (
     BAR,
@@ -227,6 +226,8 @@ def full_label(row: OperatorRow) -> str:
 
 def with_letters(tables: Sequence[Sequence[OperatorRow]]) -> list[list[tuple[str, OperatorRow]]]:
     """The rows of all phases of a roofline with their letters; see `marks.letters`. Rows without FLOPs have no mark."""
+    from roofmodel.report.marks import letters
+
     drawn = [row for table in tables for row in table if row.cost.flops]
     assigned_letters = iter(letters([({0: (row.cost.intensity, row.flops_per_second)}, row.share) for row in drawn]))
     return [[(next(assigned_letters) if row.cost.flops else "", row) for row in table] for table in tables]

@@ -11,8 +11,8 @@ from roofmodel.options import values
 from roofmodel.options.signature import checked
 from roofmodel.options.values import FlopCounter, Model, check_one_of
 from roofmodel.options.workload import DECLARED, lists_options
+from roofmodel.report.base import Derivation
 from roofmodel.report.command import CommandCall, CommandLine
-from roofmodel.report.derivation import Derivation
 from roofmodel.report.printing import ignored, present
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from roofmodel.explain.command import operator_of
 from roofmodel.options.signature import checked
 from roofmodel.options.values import CrossoverSize, Model
 from roofmodel.options.workload import lists_options
+from roofmodel.report.base import Derivation
 from roofmodel.report.command import CommandLine
-from roofmodel.report.derivation import Derivation
 from roofmodel.report.document import Document
 
 if TYPE_CHECKING:

@@ -67,9 +67,9 @@ def explore(
 
 
 def _save(call: CommandCall, form: Any, output: Sequence[str]) -> None:
-    from roofmodel.report import progress
+    from roofmodel.report import printing
 
-    with progress.derivation_progress() as callback:
+    with printing.derivation_progress() as callback:
         page = call(progress=callback)
     save(page, output)
 

@@ -28,7 +28,7 @@ from roofmodel.homework.homework import (
     source_of,
 )
 from roofmodel.options.values import PathLike
-from roofmodel.report.derivation import Derivation
+from roofmodel.report.base import Derivation
 from roofmodel.report.latex import check_pdflatex
 
 KEY = "key.json"

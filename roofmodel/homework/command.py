@@ -9,9 +9,8 @@ from roofmodel.errors import Option
 from roofmodel.options import values
 from roofmodel.options.signature import Settings, checked
 from roofmodel.options.values import PathLike
-from roofmodel.report.base import Result
+from roofmodel.report.base import Derivation, Result
 from roofmodel.report.command import CommandCall, CommandGroup, CommandLine
-from roofmodel.report.derivation import Derivation
 from roofmodel.report.printing import present, print_line
 
 if TYPE_CHECKING:

@@ -145,13 +145,13 @@ def measure(
 
 def _run(call: CommandCall, form: Any, output: Sequence[str]) -> None:
     """Measure with progress on stderr, and print a summary."""
-    from roofmodel.report import progress
+    from roofmodel.report import printing
 
     arguments = call.given
     unused = (
         [] if "model" in arguments else [name for name in ("phase", "batch", "seq", "context") if name in arguments]
     )
-    with progress.measuring_progress(arguments.get("budget", BUDGET)) as callback:
+    with printing.measuring_progress(arguments.get("budget", BUDGET)) as callback:
         report = call(progress=callback)
     print_rich(report)
     print_line(f"wrote {report.path}: {report.measurement.rows} rows of {report.measurement.cases} cases")

@@ -17,7 +17,7 @@ from roofmodel.plan.request import MTP, ServiceRequest, TrainingRequest, request
 from roofmodel.report.base import Result
 from roofmodel.report.command import CommandCall, CommandLine
 from roofmodel.report.document import Document
-from roofmodel.report.printing import check_outputs, ignored, present
+from roofmodel.report.printing import check_outputs, ignored, present, search_progress
 
 if TYPE_CHECKING:
     from roofmodel.options.keywords import ServiceOptions, TrainingOptions
@@ -158,7 +158,6 @@ def _run(call: CommandCall, form: Any, output: Sequence[str], train: bool = Fals
     Args:
         train: Plan a training run.
     """
-    from roofmodel.report import progress
 
     function = plan_training if train else plan
     parameters = inspect.signature(function).parameters
@@ -168,7 +167,7 @@ def _run(call: CommandCall, form: Any, output: Sequence[str], train: bool = Fals
     if foreign and not needed.keys() <= applicable.given.keys():
         raise WorkloadError(*_not_together(foreign, train, needed))
     check_outputs(TrainingPlanReport if train else PlanReport, output, applicable.inputs)
-    with progress.search_progress() as callback:
+    with search_progress() as callback:
         report = applicable(progress=callback)
     why = f"{'it does not apply to' if train else 'it only applies to'} --train"
     present(report, form, output, notes=ignored(foreign, why))

@@ -10,7 +10,7 @@ from roofmodel.numbers import units
 from roofmodel.plan.candidate import Candidate
 from roofmodel.plan.plan import ServingPlan
 from roofmodel.plan.ranking import format_text, name
-from roofmodel.report import canvas, labels, marks
+from roofmodel.report import canvas, marks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,7 +58,7 @@ def _draw(figure: Figure, axes: Axes, plan: ServingPlan) -> None:
         y -= 0.03
     ends = [along[0], *([along[-1]] if len(along) > 1 else []), *([best] if best is not None and best.meets else [])]
     signs = {(1 / end.tpot.value, end.per_gpu.value): f"batch {end.batch}" for end in ends}
-    labels.place(axes, [(label, place) for place, label in signs.items()], figure.dpi)
+    canvas.place_labels(axes, [(label, place) for place, label in signs.items()], figure.dpi)
 
 
 def _series(plan: ServingPlan) -> dict[str, list[Candidate]]:

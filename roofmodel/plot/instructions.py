@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from roofmodel.numbers import units
 from roofmodel.plot.place import Roofline, RooflinePlot
-from roofmodel.report import canvas, labels, marks
+from roofmodel.report import canvas, marks
 from roofmodel.report.table import NUMBER, PERCENT, RATE, SECONDS, Column, Table
 from roofmodel.roofline.launches import WALLS, InstructionPoint, issue_peak, transactions_per_second
 from roofmodel.roofline.naming import KERNEL_NAME, short_names
@@ -143,7 +143,7 @@ def draw_instructions(plot: RooflinePlot, heading: str, subtitle: str, path: Pat
             )  # fmt: skip
             start, end = max(left, bottom / rate / 0.5), min(top / rate, right)
             along = [start * (end / start) ** (step / 12) for step in range(12)]
-            labels.place_text(axes, text, [(x, x * rate * 0.8) for x in along], figure.dpi)
+            canvas.place_text(axes, text, [(x, x * rate * 0.8) for x in along], figure.dpi)
 
 
 def _mark(point: InstructionPoint, window: Window) -> tuple[float, float]:
@@ -166,7 +166,7 @@ def _legend(figure: Any, axes: Any, points: list[InstructionPoint], window: Wind
     short = dict(zip(names, short_names(names, 44), strict=True))
     letters = {name: chr(ord("A") + place) for place, name in enumerate(names)}
     places = [(letters[point.name], _mark(point, window)) for point in points if point.name in letters]
-    labels.place(axes, places, figure.dpi)
+    canvas.place_labels(axes, places, figure.dpi)
     present = {point.level for point in points}
     titles = {level: level.upper() for level in SHAPES} | {"global": "global loads and stores"}
     keys = [canvas.mark_key(titles[level], SHAPES[level], COLORS[level]) for level in SHAPES if level in present]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from roofmodel.errors import cut
 from roofmodel.numbers import units
 from roofmodel.plot.panels import letter_of, letters_of
-from roofmodel.report import canvas, labels, marks
+from roofmodel.report import canvas, marks
 from roofmodel.report.canvas import DEVICE_STYLES, DeviceStyle
 from roofmodel.report.marks import SeriesStyle
 from roofmodel.roofline.naming import names_of_points
@@ -80,7 +80,9 @@ def draw(
             (pipe, device_style) for panel, device_style in zip(panels, styles, strict=True) for pipe in panel.pipes[:4]
         ]
         canvas.draw_ceiling_names(axes, slopes, pipes, answers)
-        labels.place(axes, [(letter, at) for letter, positions in places.items() for at in positions], figure.dpi)
+        canvas.place_labels(
+            axes, [(letter, at) for letter, positions in places.items() for at in positions], figure.dpi
+        )
         canvas.key(axes, entries, fontsize=8.5 if len(entries) < 6 else 7.5)
         kinds = {p.category for panel_points in drawn for p in panel_points}
         kinds |= {p.category for panel in panels for p in panel.points if p.name in listed}

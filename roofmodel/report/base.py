@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import io
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from fractions import Fraction
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from roofmodel.errors import AnswerNote, Command, Message, Option, Text, WarningNote
+from roofmodel.numbers.algebra import plain, whole
 from roofmodel.options import values
 from roofmodel.options.values import PathLike, check_one_of
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pandas
+    from rich.console import RenderableType
 
     from roofmodel.options.values import TextFormat
     from roofmodel.report.document import Document, Rows
-    from roofmodel.report.notebook import Picture
 
 
 TEXT_FILES: Mapping[str, Literal["json", "csv", "markdown", "latex"]] = {
@@ -63,6 +66,20 @@ def _unimportance(note: Text) -> int:
     return 3
 
 
+def as_json(document: Any) -> str:
+    """A document as JSON, numbers unrounded, a Fraction as an int or a float.
+
+    Raises ValueError for NaN and infinity, which JSON cannot express.
+    """
+    return json.dumps(document, indent=1, allow_nan=False, default=_without_fraction)
+
+
+def _without_fraction(value: Any) -> Any:
+    if isinstance(value, Fraction):
+        return plain(whole(value))
+    raise TypeError(f"{value!r} is not a number, a text, a list or a record")
+
+
 class RenderedResult(ABC):
     """A result that renders itself with rich, in a terminal and in a notebook."""
 
@@ -93,8 +110,6 @@ class RenderedResult(ABC):
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         from rich.console import Group
         from rich.text import Text as RichText
-
-        from roofmodel.report.notebook import mimebundle
 
         return mimebundle(Group(self.__rich__(), *map(RichText, self.remarks())))
 
@@ -162,8 +177,6 @@ class Result(RenderedResult):
         """The text that `--format FORM` prints. Raises RoofError, which lists the formats, for an unknown one."""
         check_one_of("form", form, self.FORMATS)
         if form == "json":
-            from roofmodel.report.encoding import as_json
-
             return as_json(self.to_dict())
         if form == "csv":
             table, rows, *_ = self._main()
@@ -215,6 +228,96 @@ class Result(RenderedResult):
 
     def picture(self, dpi: int = 100) -> Picture:
         """The picture that `save` writes, for a notebook. Raises RoofError for an invalid resolution."""
-        from roofmodel.report.notebook import picture
+        return png_picture(self.save, values.resolution(dpi))
 
-        return picture(self.save, values.resolution(dpi))
+
+class Derivation(Result):
+    """Result of `explain`, `crossover`, `conventions`, `reconcile` and homework: a text with formulas."""
+
+    FILES: ClassVar[Sequence[str]] = ("html", "json", "csv", "md", "tex", "pdf")
+    FORMATS: ClassVar[Sequence[str]] = ("json", "csv", "markdown", "latex")
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+
+    def answer(self) -> Document:
+        """The text."""
+        return self.document
+
+    def _messages(self) -> Iterable[Text]:
+        return self.document.notes
+
+    def to_markdown(self) -> str:
+        """Markdown, with formulas between dollar signs."""
+        return self.text("markdown")
+
+    def to_latex(self) -> str:
+        """A complete LaTeX file that needs amsmath only."""
+        return self.text("latex")
+
+    def _write(self, form: str, file: Path) -> None:
+        if form == "pdf":
+            from roofmodel.report.latex import write_pdf
+
+            write_pdf(self.to_latex(), file)
+        else:
+            super()._write(form, file)
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        from roofmodel.report.markdown import markdown
+
+        remarks = "".join(f"\n\n{remark}" for remark in self.remarks())
+        return {"text/markdown": markdown(self.document._replace(notes=())) + remarks, "text/plain": repr(self)}
+
+    def __repr__(self) -> str:
+        return f"<Derivation: {self.document.title}>"
+
+
+# --- Notebooks --------------------------------------------------------------------------------------
+
+_PAGE = "<pre style=\"font-family:Menlo,'DejaVu Sans Mono',Consolas,monospace;line-height:1.2\">{code}</pre>"
+
+
+def mimebundle(renderable: RenderableType) -> dict[str, str]:
+    """A rich renderable as `text/plain` and `text/html`; rich escapes the text."""
+    from rich.console import Console
+
+    console = Console(record=True, file=io.StringIO(), width=100, force_jupyter=False, color_system="truecolor")
+    console.print(renderable)
+    html = console.export_html(inline_styles=True, code_format=_PAGE, clear=False)
+    return {"text/plain": console.export_text(), "text/html": html}
+
+
+class Picture(NamedTuple):
+    """A PNG, which a notebook displays."""
+
+    png: bytes
+
+    def _repr_png_(self) -> bytes:
+        return self.png
+
+    def __repr__(self) -> str:
+        return "<Picture>"  # no size, so that saved notebooks do not vary with fonts and versions
+
+
+PALETTE = 256  # colors: a third of the bytes without a visible difference
+
+
+def png_picture(save: Callable[[Path], object], dpi: int) -> Picture:
+    """The picture that `save` draws into a file, at `dpi` dots per inch."""
+    from tempfile import TemporaryDirectory
+
+    from roofmodel.report.canvas import import_matplotlib
+
+    import_matplotlib()
+    from matplotlib import rc_context
+    from PIL import Image
+
+    with TemporaryDirectory() as folder:
+        file, png = Path(folder, "drawn.png"), io.BytesIO()
+        with rc_context({"savefig.dpi": dpi}):
+            save(file)
+        with Image.open(file) as drawn:
+            reduced = drawn.convert("RGB").quantize(PALETTE, Image.Quantize.MAXCOVERAGE)
+            reduced.save(png, "PNG", optimize=True)
+    return Picture(png.getvalue())

@@ -52,9 +52,9 @@ def call_with_progress(call: CommandCall) -> Any:
     """The result of the call, with progress on stderr while a function with `progress` reads files."""
     if "progress" not in inspect.signature(call.function).parameters:
         return call()
-    from roofmodel.report import progress
+    from roofmodel.report import printing
 
-    with progress.reading_progress() as callback:
+    with printing.reading_progress() as callback:
         return call(progress=callback)
 
 

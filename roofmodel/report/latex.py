@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from roofmodel.errors import OutputError
-from roofmodel.report import encoding
 from roofmodel.report.document import (
     Block,
     Code,
@@ -27,6 +26,7 @@ from roofmodel.report.document import (
     TextTable,
     one_line,
 )
+from roofmodel.report.printing import ASCII_FALLBACK
 
 PREAMBLE = r"""\documentclass{article}
 \usepackage[a4paper,margin=2cm]{geometry}
@@ -59,7 +59,7 @@ def _lines(block: Block) -> Iterator[str]:
         yield from (rf"\item {escape_latex(line)}" for line in block.lines)
         yield rf"\end{{{name}}}"
     elif isinstance(block, Code):
-        ascii_text = block.text.encode("ascii", encoding.ASCII_FALLBACK).decode("ascii")  # verbatim: ASCII only
+        ascii_text = block.text.encode("ascii", ASCII_FALLBACK).decode("ascii")  # verbatim: ASCII only
         ascii_text = ascii_text.replace(r"\end{verbatim}", r"\end {verbatim}")  # which ends at this text anywhere
         yield f"{{\\footnotesize\n\\begin{{verbatim}}\n{ascii_text}\n\\end{{verbatim}}}}"
     elif isinstance(block, Facts):

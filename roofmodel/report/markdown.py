@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from roofmodel.files.text_files import printable
 from roofmodel.report.document import (
     Block,
     Code,
@@ -19,7 +20,6 @@ from roofmodel.report.document import (
     TextTable,
     one_line,
 )
-from roofmodel.report.encoding import escape_markdown
 from roofmodel.report.latex import aligned
 
 
@@ -71,3 +71,11 @@ def _table(table: TextTable, bold_rows: list[bool] | None = None) -> Iterator[st
 
 def _cell(cell: str | Form) -> str:
     return f"${cell.latex}$" if isinstance(cell, Form) else escape_markdown(cell).replace("|", r"\|")
+
+
+def escape_markdown(text: str) -> str:
+    """Text as one line with `&`, `<` and `[` escaped, so that Markdown reads no tag, entity, link or block in it.
+
+    Entities and not backslashes: renderers of formulas take `\\[` for the begin of a formula.
+    """
+    return printable(text).replace("&", "&amp;").replace("<", "&lt;").replace("[", "&#91;")

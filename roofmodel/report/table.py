@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from roofmodel.files.text_files import printable
 from roofmodel.numbers import units
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def bar(fraction: float, columns: int = 16) -> str:
 
 
 def _shorten(names: Sequence[str], width: int) -> Sequence[str]:
-    from roofmodel.report.columns import shorten
+    from roofmodel.report.terminal import shorten
 
     return [shorten(name, width) for name in names]
 
@@ -159,8 +160,6 @@ class Table(NamedTuple):
 
     def csv(self, rows: Iterable[Any]) -> str:
         """A header, and a line for each row; an unknown value is an empty field."""
-        from roofmodel.report.encoding import as_csv
-
         return as_csv(self.csv_keys, self.flat(rows))
 
     def frame(self, rows: Iterable[Any]) -> "pandas.DataFrame":
@@ -181,6 +180,40 @@ class Table(NamedTuple):
         text = "".join(plain_text(cell) for column in cells if not column.unit.shorten for cell in cells[column])
         lines = [line for mark, line in self.marks.items() if mark in text] + [column.legend for column in cells]
         return [*dict.fromkeys(filter(None, lines))]
+
+
+def as_csv(columns: Sequence[str], records: Iterable[Mapping[str, Any]]) -> str:
+    """A header, and a line per record; an unknown value is an empty field. Texts are those of `csv_cell`."""
+    import csv
+    import io
+
+    out = io.StringIO()
+    writer = csv.DictWriter(out, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({key: csv_cell(value) for key, value in record.items()} for record in records)
+    return out.getvalue().rstrip("\n")
+
+
+def csv_cell(value: Any) -> Any:
+    """The value; a text in printable characters, with an apostrophe in front if a spreadsheet would run it.
+
+    Spreadsheets take a cell for a formula if it begins with `=`, `+`, `-` or `@`, or with a tab or a line end before
+    one of these (OWASP, "CSV injection"). Numbers are unchanged, also as text.
+    """
+    if not isinstance(value, str):
+        return value
+    value = printable(value)
+    if not value.startswith(("=", "+", "-", "@", "\t", "\r", "\n")) or _is_number(value):
+        return value
+    return f"'{value}"
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def joined(between: str) -> Callable[[Iterable[Any]], str]:
@@ -223,7 +256,7 @@ class TerminalTable:
     def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
         from rich.text import Text
 
-        from roofmodel.report.columns import bare
+        from roofmodel.report.terminal import bare
 
         if not (fitting_columns := self.fitting(options.max_width)):
             return

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import pandas
 
     from roofmodel.options.keywords import GridOptions
-    from roofmodel.report.notebook import Picture
+    from roofmodel.report.base import Picture
     from roofmodel.sweep.sweep import Sweep
 
 
@@ -139,9 +139,9 @@ class SweepReport(Result):
 
     def picture(self, kind: SweepPicture | None = None, dpi: int = 100) -> Picture:  # type: ignore[override]
         """A picture of `rates`, `roofs`, `costs` or `scaling`, for a notebook. Raises RoofError for an unknown kind."""
-        from roofmodel.report.notebook import picture
+        from roofmodel.report.base import png_picture
 
-        return picture(partial(self.save, picture=kind), values.resolution(dpi))
+        return png_picture(partial(self.save, picture=kind), values.resolution(dpi))
 
     def __repr__(self) -> str:
         selected = f"{self.sweep.row_count} of " if self.sweep.where else ""

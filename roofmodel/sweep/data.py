@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from roofmodel.errors import OutputError
-from roofmodel.report.encoding import csv_cell
+from roofmodel.report.table import csv_cell
 from roofmodel.sweep.case import COUNT_OPTIONS, COUNTS, NAMED_OPTIONS, RESULT_COLUMNS, ROLES, Columns
 from roofmodel.sweep.scaling_laws import Scaling
 from roofmodel.sweep.sweep import Sweep

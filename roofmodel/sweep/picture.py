@@ -11,7 +11,7 @@ import numpy as np
 from roofmodel.errors import Option, WorkloadError
 from roofmodel.numbers import units
 from roofmodel.options.values import SweepPicture, check_one_of
-from roofmodel.report import canvas, labels, marks
+from roofmodel.report import canvas, marks
 from roofmodel.report.marks import SeriesStyle
 from roofmodel.sweep.case import LENGTHS, NAMED_OPTIONS, PARALLELISM_OPTIONS
 from roofmodel.sweep.data import frame, rows
@@ -219,7 +219,7 @@ def _rates(figure: Figure, table: pandas.DataFrame, lengths: list[str]) -> None:
         for least in launch_bound_points[seconds].unique()[:MAX_FRONTS]:
             axes.axvline(least, color="0.6", lw=1, ls=":", zorder=1)
             launch_bound = True
-        labels.place(axes, _labels(axes, signs), figure.dpi)
+        canvas.place_labels(axes, _labels(axes, signs), figure.dpi)
     if launch_bound:
         remarks += [
             "dotted: launch time of the host;",

@@ -19,8 +19,7 @@ from roofmodel.homework.generator import packaged
 from roofmodel.homework.homework import Graded, Sheet, is_right, is_within_tolerance
 from roofmodel.homework.problem import Problem, Question, unit_of
 from roofmodel.models import hub
-from roofmodel.report.derivation import Derivation
-from roofmodel.report.encoding import as_json
+from roofmodel.report.base import Derivation, as_json
 from roofmodel.report.markdown import markdown
 from roofmodel.steps.estimate import estimate
 from roofmodel.steps.phase import totals

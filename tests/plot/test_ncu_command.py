@@ -10,7 +10,7 @@ from roofmodel.devices.library import shipped_folder
 from roofmodel.errors import RoofError, option_spelling
 from roofmodel.plot.ncu_command import CollectionCommand, collect, collection_advice
 from roofmodel.profiles.ncu import metric_catalog
-from roofmodel.report.encoding import as_json
+from roofmodel.report.base import as_json
 from roofmodel.report.printing import flag
 
 TOY = Path(__file__).parents[2] / "examples" / "toy-gpu.yaml"

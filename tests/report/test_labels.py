@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from roofmodel.report import labels
+from roofmodel.report import canvas
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def axes() -> Axes:
     return axes
 
 
-def overlap(a: labels.Box, b: labels.Box) -> float:
+def overlap(a: canvas.Box, b: canvas.Box) -> float:
     return max(0, min(a[2], b[2]) - max(a[0], b[0])) * max(0, min(a[3], b[3]) - max(a[1], b[1]))
 
 
@@ -28,7 +28,7 @@ def overlap(a: labels.Box, b: labels.Box) -> float:
 def test_the_label_of_a_mark_at_the_edge_stays_within_the_axes(axes: Axes, x: float, y: float) -> None:
     """The first position, below right, is outside the axes for a mark at the right edge or at the bottom."""
     axes.scatter([x], [y], s=30)
-    labels.place(axes, [("label", (x, y))], 100)
+    canvas.place_labels(axes, [("label", (x, y))], 100)
     (text,) = axes.texts
     left, low, right, high = text.get_window_extent().extents
     assert axes.bbox.x0 <= left < right <= axes.bbox.x1
@@ -37,15 +37,15 @@ def test_the_label_of_a_mark_at_the_edge_stays_within_the_axes(axes: Axes, x: fl
 
 def test_a_label_outside_the_axes_is_penalized_by_its_outside_part(axes: Axes) -> None:
     right, low = axes.bbox.x1, axes.bbox.y0 + 50
-    assert labels._covered((right - 20, low, right, low + 10), [], axes) == 0
-    assert labels._covered((right - 10, low, right + 10, low + 10), [], axes) == pytest.approx(0.5)
-    assert labels._covered((right + 1, low, right + 21, low + 10), [], axes) == pytest.approx(1)
+    assert canvas._covered((right - 20, low, right, low + 10), [], axes) == 0
+    assert canvas._covered((right - 10, low, right + 10, low + 10), [], axes) == pytest.approx(0.5)
+    assert canvas._covered((right + 1, low, right + 21, low + 10), [], axes) == pytest.approx(1)
 
 
 def test_labels_of_neighboring_marks_do_not_overlap(axes: Axes) -> None:
     marks = [("first", 0.5, 0.5), ("second", 0.58, 0.5), ("third", 0.5, 0.58)]
     axes.scatter([x for _, x, _ in marks], [y for _, _, y in marks], s=30)
-    labels.place(axes, [(label, (x, y)) for label, x, y in marks], 100)
+    canvas.place_labels(axes, [(label, (x, y)) for label, x, y in marks], 100)
     boxes = [tuple(map(float, text.get_window_extent().extents)) for text in axes.texts]
     assert len(boxes) == 3
     assert not any(overlap(a, b) for i, a in enumerate(boxes) for b in boxes[:i])

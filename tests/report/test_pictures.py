@@ -1,4 +1,4 @@
-"""Pictures of points and estimates: marks, and labels that overlap neither marks nor other labels."""
+"""Pictures of points and estimates: marks, and labels that overlap neither marks nor other canvas."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 import roofmodel
 from roofmodel.estimate import picture
-from roofmodel.report import labels
+from roofmodel.report import canvas
 from roofmodel.roofline.panel import category_color
 from tests.browser import opened, run
 
@@ -200,7 +200,7 @@ def test_the_legend_of_many_operators_can_be_read(
     The letters at the marks are not in the legend; placing those of 80 rows takes 15 seconds.
     """
     monkeypatch.setattr(picture, "LISTED", smallest_share)
-    monkeypatch.setattr(picture.labels, "place", lambda *_: None)
+    monkeypatch.setattr(picture.canvas, "place_labels", lambda *_: None)
     roofmodel.estimate(model, "h100", phase=phase).save(tmp_path / "x.svg")
     figure = figures[-1]
     legend = [text for text in figure.texts if text.get_position()[0] > 0.66 and text.get_text()]
@@ -269,7 +269,7 @@ def test_labels_cover_no_mark_of_a_scatter_plot() -> None:
     axes = figure.add_axes((0, 0, 1, 1), xlim=(0, 100), ylim=(0, 100))
     marks = [(50, 50), (57, 48), (57, 52), (43, 50), (50, 57), (50, 43)]
     axes.scatter(*zip(*marks, strict=True), s=80)
-    labels.place(axes, [("64, seq 512", (50, 50))], figure.dpi)
+    canvas.place_labels(axes, [("64, seq 512", (50, 50))], figure.dpi)
     (sign,) = axes.texts
     left, low, right, high = sign.get_window_extent().extents
     half = 80**0.5 / 2 * 100 / 72

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from roofmodel.profiles import reading
-from roofmodel.report import progress
+from roofmodel.report import printing
 from tests.browser import run
 from tests.profiles.ncu.samples import HEADER, row
 
@@ -22,14 +22,14 @@ def file(tmp_path):
 
 
 def test_reading_within_a_second_shows_nothing(file, capsys):
-    with progress.reading_progress() as callback, reading.report_progress(callback):
+    with printing.reading_progress() as callback, reading.report_progress(callback):
         reading.read([file])
     assert capsys.readouterr() == ("", "")
 
 
 def test_longer_reading_shows_progress_on_stderr(file, capsys, monkeypatch):
-    monkeypatch.setattr(progress, "LINES_EVERY", 0)
-    with progress.reading_progress() as callback, reading.report_progress(callback):
+    monkeypatch.setattr(printing, "LINES_EVERY", 0)
+    with printing.reading_progress() as callback, reading.report_progress(callback):
         reading.read([file])
     out, err = capsys.readouterr()
     assert out == ""
@@ -38,10 +38,10 @@ def test_longer_reading_shows_progress_on_stderr(file, capsys, monkeypatch):
 
 
 def test_the_bar_on_a_terminal_is_erased_at_the_end(file, capsys, monkeypatch):
-    monkeypatch.setattr(progress, "BAR_AFTER", 0)
+    monkeypatch.setattr(printing, "BAR_AFTER", 0)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
-    with progress.reading_progress() as callback, reading.report_progress(callback):
+    with printing.reading_progress() as callback, reading.report_progress(callback):
         reading.read([file])
     out, err = capsys.readouterr()
     assert out == ""
@@ -52,8 +52,8 @@ def test_the_bar_on_a_terminal_is_erased_at_the_end(file, capsys, monkeypatch):
 def test_the_bar_starts_again_with_another_pass_over_the_file(monkeypatch):
     from rich.console import Console
 
-    monkeypatch.setattr(progress, "BAR_AFTER", 0)
-    bar = progress._Bar(Console(file=io.StringIO(), force_terminal=True))
+    monkeypatch.setattr(printing, "BAR_AFTER", 0)
+    bar = printing._Bar(Console(file=io.StringIO(), force_terminal=True))
     for done in (50, 100):
         bar.update("trace.json", done, 100)
     bar.update("trace.json", 10, 100)  # the remaining time must not follow from the speed of the first pass
