@@ -6,8 +6,9 @@ which is independent from step to step.
 
 1. A rank is late in a single step: its excess, minus the rank's own median over steps, is an outlier. Times of single
    steps have longer tails than the normal distribution, so both tails of the noise are taken as exponential. Their
-   scale is the median absolute residual of all ranks, with n = (steps - 1) * (ranks - 1) degrees of freedom, and the
-   probability that one residual exceeds x scales is (1 + x / n)**-n / 2.
+   scale is the median absolute residual of all ranks, or the upper quartile of the residuals if that is larger, with
+   n = (steps - 1) * (ranks - 1) degrees of freedom. The probability that one residual exceeds x
+   scales is (1 + x / n)**-n / 2.
 2. A rank is late in all steps. Single late steps are left out. Either the mean of the rank, minus the median of the
    other ranks' means, exceeds 0 by Student's t test with n degrees of freedom; the variance is the mean over ranks, or
    that of the rank if it is larger. Or the excess is above 0 in more steps than the sign test allows, which needs more
@@ -204,7 +205,9 @@ def late_cells(values: Floats) -> Booleans:
         return np.zeros(values.shape, bool)
     residuals = excess - np.nanmedian(excess, axis=0)
     # the residual of a rank's median step is 0 by definition: one of each rank is no estimate of the noise
-    scale = float(np.nanmedian(np.sort(np.abs(residuals), axis=0)[1:])) / math.log(2)
+    free = np.take_along_axis(residuals, np.argsort(np.abs(residuals), axis=0)[1:], axis=0)
+    # half of the late side is above the upper quartile; times have the longer tail on this side
+    scale = float(max(np.nanmedian(np.abs(free)), np.nanquantile(free, 0.75, method="lower"))) / math.log(2)
     with np.errstate(divide="ignore", over="ignore"):
         chance = (1 + np.maximum(residuals, 0) / scale / freedom) ** -float(freedom) / 2 if scale else residuals <= 0
     return np.asarray(chance < LEVEL / np.isfinite(excess).sum())

@@ -82,13 +82,15 @@ def test_a_single_step_is_late_beyond_the_tail_of_exponential_noise_with_an_esti
 ) -> None:
     """An exponential value / the mean of n others has the F distribution with 2 and 2 n degrees of freedom; half of
     the noise is late. The median of exponential values is log(2) means. The residual of a rank's median step is 0, or
-    with an even number of steps those of the two next to it are equal: one of them is no estimate."""
+    with an even number of steps those of the two next to it are equal: one of them is no estimate. The scale of the
+    late side counts if it is larger."""
     f = pytest.importorskip("scipy.stats").f
     values = np.random.default_rng(seed).laplace(0, 1, (steps, ranks))
     values[seed % steps, seed % ranks] += delay
     residuals = [[each - statistics.median(of_rank) for each in of_rank] for of_rank in brute_force_excesses(values)]
-    free = [size for of_rank in residuals for size in sorted(map(abs, of_rank))[1:]]
-    scale = statistics.median(free) / math.log(2)
+    free = [each for of_rank in residuals for each in sorted(of_rank, key=abs)[1:]]
+    quartile = sorted(free)[3 * (len(free) - 1) // 4]
+    scale = max(statistics.median(map(abs, free)), quartile) / math.log(2)
     freedom = (steps - 1) * (ranks - 1)
     chances = np.array([[f.sf(max(each, 0) / scale, 2, 2 * freedom) / 2 for each in of_rank] for of_rank in residuals])
     assert late_cells(values).tolist() == (chances < LEVEL / (steps * ranks)).T.tolist()
@@ -135,7 +137,7 @@ def test_ranks_that_are_equal_but_for_noise_are_named_at_the_level(shape: str, s
         return random.normal(0, 1, (steps, ranks)) * np.where((np.arange(ranks) == 0) & (shape[:3] == "one"), 3, 1)
 
     assert sum(bool(late_ranks(draw(), 0.0).any()) for _ in range(300)) < 9
-    if shape == "normal":
+    if shape == "normal" or (shape == "skewed" and steps == 20):
         assert sum(bool(late_cells(draw()).any()) for _ in range(300)) < 9
 
 
