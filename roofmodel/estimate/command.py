@@ -16,6 +16,8 @@ from roofmodel.report.command import CommandLine
 from roofmodel.report.document import Document
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pandas
 
     from roofmodel.options.keywords import WorkloadOptions
@@ -50,6 +52,15 @@ class Report(Result):
         from roofmodel.estimate.answer import complete_document
 
         return complete_document(self.estimate)
+
+    def _write(self, form: str, file: Path) -> None:
+        """Write a file. Raises WorkloadError for a picture of weights in an unknown format."""
+        if form not in PICTURES:
+            super()._write(form, file)
+            return
+        from roofmodel.estimate.picture import draw
+
+        draw(self.estimate, file, form)
 
     @property
     def totals(self) -> dict[str, dict[str, Any]]:

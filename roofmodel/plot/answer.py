@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from roofmodel.plot.panels import COUNTED, heading, letter_of, letters_of, panel
 from roofmodel.plot.place import DeviceProfile, MeasuredKernels, Roofline, RooflinePlot
 from roofmodel.profiles.kernel import Kernel
 from roofmodel.report import chart
-from roofmodel.report.document import Block, Document, Figure, Heading, OnlyTerminal, Paragraph, Rows
+from roofmodel.report.document import Block, Document, Figure, Heading, LazyBlocks, OnlyTerminal, Paragraph, Rows
 from roofmodel.report.table import SECONDS, TEXT, Column, Table
 from roofmodel.roofline.judged_kernels import (
     WITH_COUNTERS,
@@ -52,7 +52,7 @@ MAX_INSTRUCTION_ROWS = 40  # the same, of which a kernel has up to four
 MAX_CHART_WIDTH = 96  # columns
 SECOND = 0.5  # of the cost of the first reason: a second one is shown
 
-Part = tuple[str, list[Block]]
+Part = tuple[str, Iterable[Block]]
 """The heading of a device, and its blocks."""
 
 
@@ -113,11 +113,13 @@ def _joined(title: str, parts: Sequence[Part]) -> Part:
     """The title and the blocks of a document of devices: a single device is the title itself."""
     if len(parts) == 1:
         return parts[0]
-    joined: list[Block] = []
+    return title, LazyBlocks(partial(_with_headings, parts))
+
+
+def _with_headings(parts: Sequence[Part]) -> Iterator[Block]:
     for head, blocks in parts:
-        joined.append(Heading(head))
-        joined += (block._replace(level=3) if isinstance(block, Heading) else block for block in blocks)
-    return title, joined
+        yield Heading(head)
+        yield from (block._replace(level=3) if isinstance(block, Heading) else block for block in blocks)
 
 
 def _flat(plot: RooflinePlot) -> Rows:
@@ -151,6 +153,12 @@ def _kernels(run: DeviceProfile, most: int | None) -> Part:
     where = f" on {identification.device.name}" if identification else ""
     if not launches:
         return f"no kernel launches{where} ({profile.tool})", []
+    title = f"{units.count(launches, 'kernel launch', 'es')}{where}, {took} ({profile.tool})"
+    return title, LazyBlocks(partial(_kernel_blocks, run, sums, most))
+
+
+def _kernel_blocks(run: DeviceProfile, sums: Sequence[Kernel], most: int | None) -> list[Block]:
+    profile, identification = run
     device = identification and identification.device
     rows: Sequence[Kernel | KernelGroup] = profile.longest(MAX_ROWS)
     if summed := len(profile.kernels) > MAX_ROWS:
@@ -165,7 +173,7 @@ def _kernels(run: DeviceProfile, most: int | None) -> Part:
     judged = reasons_by_group(profile, device)
     by_time = {each.name: judged[each.name] for each in group(sums, "name") if each.name in judged}
     blocks += why_section(by_time, not_judged(profile, device))
-    return f"{units.count(launches, 'kernel launch', 'es')}{where}, {took} ({profile.tool})", blocks
+    return blocks
 
 
 # --- Points ---------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -133,14 +134,32 @@ class OnlyTerminal(NamedTuple):
 Block = Heading | Paragraph | Items | Code | Facts | Equations | TextTable | Rows | Figure | OnlyTerminal
 
 
+class LazyBlocks:
+    """Blocks that are computed when they are shown, because JSON and CSV do not need them."""
+
+    def __init__(self, compute: Callable[[], Iterable[Block]]) -> None:
+        self._compute = compute
+
+    @cached_property
+    def _blocks(self) -> Sequence[Block]:
+        return tuple(self._compute())
+
+    def __iter__(self) -> Iterator[Block]:
+        return iter(self._blocks)
+
+
 def explained(blocks: Iterable[Block], titles: Callable[[Rows], Sequence[str]]) -> Iterator[Block]:
     """The blocks without the paragraphs on columns that are not shown; `titles` gives those of a table."""
     rows: Rows | None = None
+    shown: set[str] | None = None  # the titles of `rows`, once they are needed
     for block in blocks:
         if isinstance(block, Rows):
-            rows = block
-        if isinstance(block, Paragraph) and block.columns and not (rows and {*block.columns} & {*titles(rows)}):
-            continue
+            rows, shown = block, None
+        if isinstance(block, Paragraph) and block.columns:
+            if shown is None:
+                shown = {*titles(rows)} if rows else set()
+            if not shown & {*block.columns}:
+                continue
         yield block
 
 
@@ -153,7 +172,7 @@ class Document(NamedTuple):
     """
 
     title: str
-    blocks: Sequence[Block]
+    blocks: Iterable[Block]
     data: Callable[[], Any]
     table: Callable[[], Rows] | None = None
     notes: Sequence[Text] = ()

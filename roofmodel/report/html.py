@@ -141,11 +141,13 @@ def rows_html(block: Rows) -> str:
         attributes = f' scope="{scope}"' * bool(scope) + _classes(word=column.unit.left, wrap=column.wrap)
         return f"<{tag}{attributes}>{escape(plain_text(cell or ''))}</{tag}>"
 
+    if not cells_by_column:
+        return ""
     style = block.table.style
     head = line((column.title for column in cells_by_column), head=True)
     body = "".join(
         line(cells, bold=bool(style and style(row)))
-        for cells, row in zip(zip(*cells_by_column.values(), strict=True), shown.rows, strict=bool(cells_by_column))
+        for cells, row in zip(zip(*cells_by_column.values(), strict=True), shown.rows, strict=True)
     )
     notes = block.table.legends(cells_by_column)
     if len(block.rows) > MAX_ROWS:

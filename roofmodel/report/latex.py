@@ -78,6 +78,8 @@ def _lines(block: Block) -> Iterator[str]:
 
 
 def _table(table: TextTable) -> Iterator[str]:
+    if not table.columns:  # a table without rows
+        return
     spec = "".join(
         rf"p{{{width}\linewidth}}" if width else "r" if title.startswith("|") else "l"
         for title, width in zip(table.columns, _widths(table), strict=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from roofmodel.files.text_files import printable
@@ -28,7 +29,8 @@ def markdown(document: Document) -> str:
     blocks = [Heading(document.title, 1), *document.printed()]
     if document.notes:
         blocks += [Heading("Notes"), Items([str(note) for note in document.notes])]
-    return "\n\n".join("\n".join(_lines(block)) for block in blocks if not isinstance(block, Figure))
+    texts = ("\n".join(_lines(block)) for block in blocks if not isinstance(block, Figure))
+    return "\n\n".join(filter(None, texts))
 
 
 def _lines(block: Block) -> Iterator[str]:
@@ -60,7 +62,9 @@ def _lines(block: Block) -> Iterator[str]:
 
 
 def _table(table: TextTable, bold_rows: list[bool] | None = None) -> Iterator[str]:
-    yield f"| {' | '.join(title.strip('|') for title in table.columns)} |"
+    if not table.columns:  # a table without rows
+        return
+    yield f"| {' | '.join(_cell(title.strip('|')) for title in table.columns)} |"
     yield f"|{'|'.join('---:' if title.startswith('|') else '---' for title in table.columns)}|"
     for place, row in enumerate(table.rows):
         cells = [_cell(cell) for cell in row]
@@ -73,9 +77,14 @@ def _cell(cell: str | Form) -> str:
     return f"${cell.latex}$" if isinstance(cell, Form) else escape_markdown(cell).replace("|", r"\|")
 
 
+_EMPHASIS = re.compile(r"(?<![^\W_])_|_(?![^\W_])")  # `_`, unless it is between letters or digits
+
+
 def escape_markdown(text: str) -> str:
-    """Text as one line with `&`, `<` and `[` escaped, so that Markdown reads no tag, entity, link or block in it.
+    """Text as one line in which Markdown reads no tag, entity, link or emphasis: escapes `&`, `<`, `[`, `*`, and `_` at
+    the begin or end of a word, as in names of kernels.
 
     Entities and not backslashes: renderers of formulas take `\\[` for the begin of a formula.
     """
-    return printable(text).replace("&", "&amp;").replace("<", "&lt;").replace("[", "&#91;")
+    text = printable(text).replace("&", "&amp;").replace("<", "&lt;").replace("[", "&#91;").replace("*", "&#42;")
+    return _EMPHASIS.sub("&#95;", text)

@@ -363,6 +363,8 @@ def test_an_unknown_weight_format_has_no_size(tmp_path: Path) -> None:
         assert seconds["mlp.up"] is None
         assert seconds["residual.mlp"] > 0  # reads no weights
     assert "unknown weight format; give weights" in report.text("markdown")
+    with pytest.raises(RoofError, match="no times to draw; give weights"):
+        report.save(tmp_path / "estimate.png")
     given = roofmodel.estimate(file, "h100", weights="int4").to_dict()["memory"]
     assert (given["fits"], given["weights"]) == (True, LAYERS * (4 + 20 / 128) / 8 + 2 * (2 * TABLE + NORMS))
     assert roofmodel.estimate(file, "h100", phase="train", batch=1, seq=16).to_dict()["memory"]["total"] > 0

@@ -74,6 +74,19 @@ def test_many_launches_are_summed_by_name() -> None:
     assert "summed by name; .to_frame() and .to_dict() list every launch" in text
 
 
+def test_files_without_the_reasons_by_name_do_not_compute_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("judged")
+
+    monkeypatch.setattr(answer, "reasons_by_group", fail)
+    measured = MeasuredKernels(2 * (DeviceProfile(Profile("ncu", ("f",), KERNELS), None),), ())
+    document = answer.kernels(measured, ())
+    assert document.table is not None
+    assert len(document.table().rows) == len(document.data()["kernels"]) == 2 * len(KERNELS)
+    with pytest.raises(RuntimeError, match="judged"):
+        list(document.printed())
+
+
 def test_the_reasons_are_listed_by_their_cost() -> None:
     """The shorter kernel has 13 thread blocks on 132 SMs, the longer one 100: 9/10 of its time against a quarter."""
     short, long = (

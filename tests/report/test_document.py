@@ -168,6 +168,21 @@ def test_names_of_unknown_origin_are_only_text(tmp_path: Path) -> None:
     assert "m&lt;img src=x>" in document
 
 
+def test_markdown_reads_no_emphasis_in_a_name() -> None:
+    name = "void __kernel__<float*>(float* x, int*) a_b _c"
+    escaped = "void &#95;&#95;kernel&#95;&#95;&lt;float&#42;>(float&#42; x, int&#42;) a_b &#95;c"
+    text = markdown(Document(name, [TextTable((name,), [(name,)])], dict))
+    assert text.splitlines() == [f"# {escaped}", "", f"| {escaped} |", "|---|", f"| {escaped} |"]
+
+
+def test_a_table_without_rows_is_left_out() -> None:
+    table = Rows(Table("rows", [Column("name", "name")]), [])
+    document = Document("title", [Paragraph("before"), table, Paragraph("after")], dict)
+    assert markdown(document) == "# title\n\nbefore\n\nafter"
+    assert "<table" not in html(document)
+    assert "longtable}{" not in latex(document)
+
+
 def test_no_table_of_a_derivation_is_empty() -> None:
     # a collective asks nothing of the chip
     found = explanation.document(explain(hub.load("gpt2"), Device.load("a100"), phase="decode", tp=2))
