@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from roofmodel.devices.device import Device
 from roofmodel.errors import Text
@@ -11,8 +11,9 @@ from roofmodel.numbers import units
 from roofmodel.options import values
 from roofmodel.options.signature import checked
 from roofmodel.options.values import PathLike, ProgressCallback, no_progress
-from roofmodel.report.base import RenderedResult
+from roofmodel.report.base import Result
 from roofmodel.report.command import CommandCall, CommandLine
+from roofmodel.report.document import Block, Document, Paragraph, Rows
 from roofmodel.report.printing import note, present
 from roofmodel.report.table import COUNT, FINE_PERCENT, Column, Table
 
@@ -36,8 +37,14 @@ SETS = Table(
 """A row for each parameter set: kind, name, formats, and the set with its fit."""
 
 
-class CalibrationReport(RenderedResult):
-    """Result of `calibrate`: fitted timing parameters with their errors on held-out rows."""
+class CalibrationReport(Result):
+    """Result of `calibrate`: fitted timing parameters with their errors on held-out rows.
+
+    `save` writes the device's file with these parameters.
+    """
+
+    FILES: ClassVar[Sequence[str]] = ("yaml",)
+    FORMATS: ClassVar[Sequence[str]] = ()
 
     def __init__(self, device: Device, calibrated: Calibrated, yaml: str, warnings: Sequence[str]) -> None:
         self.device = device
@@ -56,38 +63,24 @@ class CalibrationReport(RenderedResult):
         """Tables that were measured on another device."""
         return self._warnings
 
-    @classmethod
-    def check_output(cls, path: PathLike) -> None:
-        """Raises OutputError if `save` cannot write this path: an unknown suffix, a missing folder."""
-        from roofmodel.files import output_files
-
-        output_files.check(values.path("path", path), ("yaml",))
-
-    def save(self, path: PathLike) -> Path:
-        """Write the device's file with the fitted parameters (yaml)."""
-        from roofmodel.files import output_files
-
-        return output_files.write(values.path("path", path), None, {"yaml": self.yaml.rstrip})
-
-    def __rich__(self) -> Any:
+    def answer(self) -> Document:
         """The fitted parameter sets with their errors on held-out rows, and the number of the sets of these kinds that
         come from the device's file, because the tables have too few rows of them."""
-        from rich.console import Group
-        from rich.text import Text as RichText
-
         kinds = {kind for kind, *_ in self._fitted.sets()}
         others = sum(kind in kinds for kind, *_ in self.calibration.sets()) - len([*self._fitted.sets()])
-        from_file = f"from the device's file: {units.count(others, 'other set')} of these kinds"
-        return Group(
-            RichText.assemble((self.device.name, "bold"), f" ({self.device.id})"),
-            SETS.terminal(self._fitted.sets()),
-            *([RichText(from_file)] if others else []),
-            RichText(
-                "fitted, held out: numbers of rows. Errors and intervals are those of the held-out rows; the interval "
-                "is measured / expected - 1.",
-                style="dim",
-            ),
+        blocks: list[Block] = [Rows(SETS, [*self._fitted.sets()])]
+        if others:
+            blocks.append(Paragraph(f"from the device's file: {units.count(others, 'other set')} of these kinds"))
+        explanation = (
+            "fitted, held out: numbers of rows. Errors and intervals are those of the held-out rows; the interval is "
+            "measured / expected - 1."
         )
+        blocks.append(Paragraph(explanation, dim=True))
+        return Document(f"{self.device.name} ({self.device.id})", blocks, dict)
+
+    def _write(self, form: str, file: Path) -> None:
+        """Write the device's file with the fitted parameters."""
+        file.write_text(self.yaml.rstrip() + "\n", encoding="utf-8")
 
     def __repr__(self) -> str:
         return f"<CalibrationReport of {self.device.name}>"
@@ -138,6 +131,7 @@ def _run(call: CommandCall, form: Any, output: Sequence[str]) -> None:
 
 COMMAND = CommandLine(
     calibrate,
+    formats=(),
     files=".yaml: the device file with the fitted parameters.",
     run=_run,
     examples=(
