@@ -309,5 +309,6 @@ def _stacked(cells: Iterable[Cell], styles: Iterable[str]) -> "Text":
     text = Text()
     for number, (cell, style) in enumerate(zip(cells, styles, strict=True)):
         text.append("\n" * bool(number))
-        text.append(*((cell, style) if isinstance(cell, str) else cell))
+        content, style = (cell, style) if isinstance(cell, str) else cell
+        text.append(printable(content), style)  # a line end in a name would shift the cells below it
     return text

@@ -14,7 +14,7 @@ import roofmodel
 from roofmodel.report.document import Document, Rows
 from roofmodel.report.html import rows_html
 from roofmodel.report.markdown import markdown
-from roofmodel.report.table import BYTES, NAME, PERCENT, SECONDS, Column, Table, joined
+from roofmodel.report.table import BYTES, COUNT, NAME, PERCENT, SECONDS, Column, Table, joined
 from tests.printing import printed
 
 
@@ -106,6 +106,12 @@ def test_the_columns_with_the_lowest_priority_are_left_out_first(width: int, tit
 
 def test_a_column_in_which_nothing_is_known_is_left_out() -> None:
     assert printed(KERNELS.terminal(ROWS[1:]), 60).split() == ["kernel", "share", "copy", "50%"]
+
+
+def test_a_line_end_in_a_name_does_not_shift_the_rows_below() -> None:
+    table = Table("rows", [Column("name", "name"), Column("number", "number", COUNT)])
+    lines = printed(table.terminal([{"name": "a\nb", "number": 1}, {"name": "c", "number": 2}]), 40).splitlines()
+    assert [line.split() for line in lines] == [["name", "number"], ["a", "b", "1"], ["c", "2"]]
 
 
 def test_a_table_without_rows_prints_nothing() -> None:
