@@ -342,7 +342,7 @@ def test_a_report_names_its_formats() -> None:
         roofmodel.plot(EXPORT): "json, csv, markdown",
         roofmodel.ncu_command(["a"]): "line, json, csv, markdown",
         roofmodel.list_models(): "json, csv, markdown",
-        roofmodel.trace(EXAMPLES / "training_by_hand.json"): "json, csv",
+        roofmodel.trace(EXAMPLES / "training_by_hand.json"): "json, csv, markdown",
     }
     for report, formats in known.items():
         with pytest.raises(roofmodel.RoofError, match=rf"^form: unknown value 'yaml'; known: {formats}$"):

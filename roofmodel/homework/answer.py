@@ -1,12 +1,12 @@
-"""The answers of `roof homework`: a sheet, its key, the check of its answers, the sheets and points of a class."""
+"""The answers of `roof homework`: a sheet, its key, and the check of its answers."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from roofmodel.errors import Command
 from roofmodel.homework.homework import SHEETS, Graded, GradedSheet, Sheet
@@ -26,10 +26,7 @@ from roofmodel.report.document import (
     TextTable,
 )
 from roofmodel.report.latex import text_form
-from roofmodel.report.table import COUNT, NAME, NUMBER, Column, Table
-
-if TYPE_CHECKING:
-    from roofmodel.homework.classroom import ClassGrades, StudentGrade, WrittenClass
+from roofmodel.report.table import COUNT, Column, Table
 
 DIGITS, EXACT_DIGITS = 5, 15  # more than any tolerance needs; of an exact answer, what a float has
 
@@ -262,102 +259,3 @@ def _verdict(graded: Graded) -> str:
     if not graded.understood:
         return "unknown word" if isinstance(graded.question.value, str) else "not a number"
     return "right" if graded.right else "blank" if graded.answer is None else "wrong"
-
-
-# --- A class ----------------------------------------------------------------------------------------
-
-
-SHEET_FILES = Table(
-    "students",
-    [
-        Column("student", "student", value=lambda each: each.sheet.student, meaning="the student"),
-        Column("file", "file", meaning="the file of the sheet, in the folder"),
-        Column("made", value=lambda each: each.sheet.fingerprint, meaning="the version of the sheet"),
-    ],
-)
-QUESTION_POINTS = Table(
-    "questions",
-    [
-        Column("question", "question", meaning="the question, as `problem.question`"),
-        Column("points", "points", NUMBER, meaning="the points of a right answer"),
-        Column("right", "right", NUMBER, meaning="right answers"),
-        Column("answered", "of", NUMBER, meaning="answers that are not blank"),
-        Column("hint", "most common mistake", wrap=True, meaning="the most common mistake; null without one"),
-        Column("hinted", "times", NUMBER, text=lambda each: str(each.hinted or ""), meaning="how often"),
-    ],
-)
-
-
-def class_document(written: WrittenClass) -> Document:
-    """The files of the sheets. The seed and the answers are in the key only."""
-    sheets = Rows(SHEET_FILES, written.sheets)
-
-    def data() -> dict[str, Any]:
-        return {
-            "schema": "roofmodel.homework-class/1",
-            "sheet": written.name,
-            "folder": str(written.folder),
-            "key": str(written.key),
-            "students": SHEET_FILES.records(written.sheets),
-        }
-
-    return Document(f"{written.name}: sheets in {written.folder}", [sheets], data, lambda: sheets)
-
-
-def grades_document(grades: ClassGrades) -> Document:
-    """The points of each student, and what was wrong most often in each question."""
-    students = Table(
-        "students",
-        [
-            Column(None, "student", value=lambda each: each.row["student"]),
-            Column(None, f"points of {grades.most:g}", NUMBER, value="points", unknown="not graded"),
-            Column(None, "right", NUMBER, value=_right),
-            Column(None, "file", NAME, value="file"),
-        ],
-    )
-    with_file = [each for each in grades.students if each.file is not None]  # a warning lists the others
-    blocks: list[Block] = [Rows(students, with_file), Heading("by question"), Rows(QUESTION_POINTS, grades.questions)]
-
-    def data() -> dict[str, Any]:
-        return {
-            "schema": "roofmodel.homework-grades/1",
-            "sheet": grades.name,
-            "points": grades.most,
-            "students": [
-                {
-                    "student": each.row["student"],
-                    "columns": dict(each.row),
-                    "file": each.file,
-                    "points": each.points,
-                    "questions": dict(each.questions),
-                }
-                for each in grades.students
-            ],
-            "questions": QUESTION_POINTS.records(grades.questions),
-            "warnings": list(grades.warnings),
-        }
-
-    title = f"{grades.name}: {units.count(len(with_file), 'student')}"
-    return Document(title, blocks, data, lambda: Rows(_students(grades), grades.students))
-
-
-def _students(grades: ClassGrades) -> Table:
-    """The CSV: the columns of the roster, the questions, the sum."""
-    roster = [Column(name, value=_field(name), meaning="of the roster") for name in grades.columns]
-    questions = [
-        Column(each.question, value=_points(each.question), meaning="the points of this question")
-        for each in grades.questions
-    ]
-    return Table("students", [*roster, *questions, Column("points", meaning="their sum")])
-
-
-def _field(name: str) -> Callable[[StudentGrade], str]:
-    return lambda each: each.row[name]
-
-
-def _points(question: str) -> Callable[[StudentGrade], float | None]:
-    return lambda each: each.questions[question]
-
-
-def _right(each: StudentGrade) -> int | None:
-    return None if each.answers is None else sum(answer.right for answer in each.answers.graded)

@@ -50,7 +50,7 @@ class HomeworkClass(Result):
 
     def answer(self) -> Document:
         """The files of the sheets. The seed and the answers are in the key only."""
-        from roofmodel.homework.answer import class_document
+        from roofmodel.homework.classroom_answer import class_document
 
         return class_document(self.written)
 
@@ -69,7 +69,7 @@ class HomeworkGrades(Result):
 
     def answer(self) -> Document:
         """The points of each student, and what was wrong most often in each question."""
-        from roofmodel.homework.answer import grades_document
+        from roofmodel.homework.classroom_answer import grades_document
 
         return grades_document(self.grades)
 

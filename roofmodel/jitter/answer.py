@@ -11,8 +11,7 @@ from roofmodel.jitter.jitter import Jitter
 from roofmodel.jitter.tables import TOOLS, rank_rows, ranks_table, steps_table
 from roofmodel.numbers import units
 from roofmodel.report.document import Block, Document, Figure, Heading, Items, Paragraph, Rows
-from roofmodel.report.table import Table
-from roofmodel.report.terminal import omitted
+from roofmodel.report.table import Table, omitted
 
 MAX_ROWS = 16  # of ranks and of steps, in a terminal
 MAX_PAGE_ROWS = 200

@@ -13,7 +13,7 @@ from roofmodel.report.document import Block, Document, Facts, Heading, Rows
 from roofmodel.report.table import NUMBER, Cell, Column, Table
 
 
-class NumberLine(NamedTuple):
+class OperationNumber(NamedTuple):
     """A number of the answer; `part` is `result`, `term` (a line of the formula) or `input` (what the formula uses)."""
 
     part: str
@@ -28,7 +28,7 @@ _PREFIXED = ("FLOP", "FLOP/s", "B", "B/s")
 """Units with SI prefixes. The other units of inputs are counts, such as rows."""
 
 
-def _value(line: NumberLine) -> str:
+def _value(line: OperationNumber) -> str:
     if line.part == "input" and line.unit not in ("s", *_PREFIXED):
         return str(line.value) if isinstance(line.value, int) else units.significant(line.value, 6)
     if line.unit == "s":
@@ -36,7 +36,7 @@ def _value(line: NumberLine) -> str:
     return units.si(line.value, line.unit) if line.unit else f"{line.value:.4g}"
 
 
-def _formula(line: NumberLine) -> Cell:
+def _formula(line: OperationNumber) -> Cell:
     return line.formula or (line.meaning, "dim")
 
 
@@ -105,20 +105,20 @@ RESULTS = {
 """The results of the JSON document that are numbers, with their units."""
 
 
-def _results(operation: OneOperation) -> Iterator[NumberLine]:
+def _results(operation: OneOperation) -> Iterator[OperationNumber]:
     data = _data(operation)
-    return (NumberLine("result", name, data[name], unit) for name, unit in RESULTS.items())
+    return (OperationNumber("result", name, data[name], unit) for name, unit in RESULTS.items())
 
 
-def _formula_lines(operation: OneOperation) -> Iterator[NumberLine]:
+def _formula_lines(operation: OneOperation) -> Iterator[OperationNumber]:
     """The terms in the order of their computation, then what they use."""
     for step in operation.steps:
-        yield NumberLine("term", step.name, step.value, step.unit, step.formula)
+        yield OperationNumber("term", step.name, step.value, step.unit, step.formula)
     expected = operation.run.expected
     if operation.steps and expected and float(expected.value) != operation.terms.get("seconds"):
-        yield NumberLine("term", "expected", float(expected.value), "s", "max(seconds, bound)")
+        yield OperationNumber("term", "expected", float(expected.value), "s", "max(seconds, bound)")
     for each in operation.inputs:
-        yield NumberLine("input", each.name, each.value, each.unit, meaning=each.meaning)
+        yield OperationNumber("input", each.name, each.value, each.unit, meaning=each.meaning)
 
 
 def _summary(operation: OneOperation) -> Iterator[tuple[str, str]]:

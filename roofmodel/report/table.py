@@ -10,16 +10,19 @@
 A row is a dict, a named tuple or another object. Files have values in base units, unrounded; None is unknown.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from roofmodel.errors import Option, cut
 from roofmodel.files.text_files import printable
 from roofmodel.numbers import units
 
 if TYPE_CHECKING:
     import pandas
     from rich.console import Console, ConsoleOptions, RenderResult
+    from rich.table import Table as RichTable
     from rich.text import Text
 
 Cell = str | tuple[str, str]  # text, or text and its style
@@ -45,8 +48,6 @@ def bar(fraction: float, columns: int = 16) -> str:
 
 
 def _shorten(names: Sequence[str], width: int) -> Sequence[str]:
-    from roofmodel.report.terminal import shorten
-
     return [shorten(name, width) for name in names]
 
 
@@ -256,8 +257,6 @@ class TerminalTable:
     def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
         from rich.text import Text
 
-        from roofmodel.report.terminal import bare
-
         if not (fitting_columns := self.fitting(options.max_width)):
             return
         table = bare()
@@ -312,3 +311,41 @@ def _stacked(cells: Iterable[Cell], styles: Iterable[str]) -> "Text":
         content, style = (cell, style) if isinstance(cell, str) else cell
         text.append(printable(content), style)  # a line end in a name would shift the cells below it
     return text
+
+
+# --- Parts that modules use on their own ------------------------------------------------------------
+
+_LEADING = re.compile(r"void |static |(?:\(anonymous namespace\)|<unnamed>|\w+)::")
+_BASE = re.compile(r"(?:\(anonymous namespace\)|<unnamed>|[^<(])*")
+
+
+def bare(**options: Any) -> "RichTable":
+    """A table without lines, with a dim header; `options` are those of rich."""
+    from rich.table import Table as RichTable
+
+    return RichTable(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim", **options)
+
+
+def omitted_rows(rest: int, *formats: str, which: str = "") -> Iterator["Text"]:
+    """The line below a table without its last `rest` rows: `and 5 more; --format json lists all`; none without rest.
+
+    `which` describes the omitted rows: `and 5 more with smaller deviations`.
+    """
+    from rich.text import Text
+
+    if rest > 0:
+        yield Text(omitted(rest, *formats, which=which), style="dim")
+
+
+def omitted(rest: int, *formats: str, which: str = "") -> str:
+    """The line of `omitted_rows`, of one row or more."""
+    options = " and ".join(str(Option("format", name)) for name in formats)
+    more = f"{rest} more {which}".rstrip()
+    return f"and {more}; {options} {'lists' if len(formats) == 1 else 'list'} all"
+
+
+def shorten(name: str, width: int) -> str:
+    """A kernel's name in at most `width` characters: without return type and namespaces if necessary, then cut."""
+    while len(name) > width and (base := _BASE.match(name)) and base.end() >= width and (lead := _LEADING.match(name)):
+        name = name[lead.end() :]
+    return cut(name, width)

@@ -19,8 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from roofmodel.report.table import NAME
-from roofmodel.report.terminal import shorten
+from roofmodel.report.table import NAME, shorten
 from roofmodel.roofline.categories import WRAPPERS, base_name, category
 
 if TYPE_CHECKING:

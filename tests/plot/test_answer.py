@@ -18,8 +18,8 @@ from roofmodel.plot.place import DeviceProfile, MeasuredKernels
 from roofmodel.profiles.kernel import Flops, Kernel, Profile, Traffic
 from roofmodel.report import chart
 from roofmodel.report.document import Document
-from roofmodel.report.table import MIN_NAME_WIDTH
-from roofmodel.report.terminal import TerminalDocument, shorten
+from roofmodel.report.table import MIN_NAME_WIDTH, shorten
+from roofmodel.report.terminal import TerminalDocument
 from roofmodel.roofline.panel import Panel
 from roofmodel.roofline.points import Point, group, points
 from tests.printing import printed

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 from roofmodel.numbers import units
 from roofmodel.report.document import Block, Heading, Paragraph, Rows
-from roofmodel.report.table import COUNT, NAME, SECONDS, Column, Table, Unit
-from roofmodel.report.terminal import omitted
+from roofmodel.report.table import COUNT, NAME, SECONDS, Column, Table, Unit, omitted
 from roofmodel.roofline.naming import KERNEL_NAME
 from roofmodel.trace.several_runs.comparison import GroupChange, RunComparison, RunTotals
 from roofmodel.trace.several_runs.run_summary import MergedGroup, RunSummary
