@@ -176,7 +176,7 @@ START()
 assert reading.read([FILE]).summed()
 """
 ROOF = """
-from roofmodel.app import app
+from roofmodel.cli import app
 START()
 app(["{}", FILE, "--hw", "a100-sxm-40gb", *{}], standalone_mode=False)
 """

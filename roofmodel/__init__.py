@@ -12,8 +12,6 @@ import sys
 from importlib import import_module
 from types import ModuleType
 
-from roofmodel.version import __version__ as __version__
-
 TYPE_CHECKING = False  # type checkers take it as true; importing `typing` would delay the handler of Ctrl-C by 10 ms
 
 __all__ = [
@@ -126,6 +124,7 @@ if TYPE_CHECKING:
     from roofmodel.report.base import Derivation
     from roofmodel.sweep.command import SweepReport, sweep
     from roofmodel.trace.command import TraceReport, trace
+    from roofmodel.version import __version__ as __version__
 
 
 _NAMES = {
@@ -153,6 +152,7 @@ _NAMES = {
     "plot.nsys_command": "nsys_command",
     "report.base": "Derivation",
     "sweep.command": "SweepReport sweep",
+    "version": "__version__",
     "trace.command": "TraceReport trace",
 }
 """The public names of each module."""

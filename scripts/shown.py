@@ -81,7 +81,7 @@ def source(path: str) -> None:
 
 def commands() -> None:
     """Print every command with its arguments and options, from the source of `--help`."""
-    text = html.unescape(_output("typer roofmodel.app utils docs --name roof"))
+    text = html.unescape(_output("typer roofmodel.cli utils docs --name roof"))
     text = re.sub(r"\*\*Commands\*\*:\n\n(\* .*\n)+\n", "", text)  # typer truncates the help texts in this list
     text = re.sub(r"^Examples:\n\n(?:roof .*\n+)+", _as_console, text, flags=re.MULTILINE)
     text = re.sub(r"^(\* `.*?`)(.*)$", lambda line: line[1] + line[2].replace("*", r"\*"), text, flags=re.MULTILINE)

@@ -24,7 +24,7 @@ from typer.core import TyperGroup
 
 import roofmodel
 from roofmodel import cli
-from roofmodel.app import COMMANDS
+from roofmodel.cli import COMMANDS
 from roofmodel.measure import stopwatch
 from roofmodel.options.keywords import GridOptions, ServiceOptions, TrainingOptions, WorkloadOptions
 from roofmodel.options.workload import DECLARED, DEFAULTS, declared_options

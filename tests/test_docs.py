@@ -16,7 +16,7 @@ import pytest
 import typer
 
 import roofmodel
-from roofmodel.app import app
+from roofmodel.cli import app
 from roofmodel.options.workload import DECLARED, key_of
 from tests import command_line
 from tests.compare import traces

@@ -1,7 +1,7 @@
 """`--fail-if`: the rows of a result that satisfy conditions, for a check in CI.
 
 with checking(["tpot>20ms", "op.expected>1ms and op.group=mlp"]) as checks:
-    check(report)  # in `present`, before anything is written
+    present(report, "table")  # judges the report before anything is written
 checks.failed  # the rows that satisfy a condition or cannot be judged, a line each
 """
 
@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from roofmodel.report.base import result_check
 
 if TYPE_CHECKING:
     from roofmodel.report.conditions import Condition, Row
@@ -93,24 +95,18 @@ def _name(row: Row, naming: Sequence[str], identifying: Sequence[str], short_nam
     return ", ".join((" ".join(names.values()) or "row", *numbers))
 
 
-_checks: ContextVar[tuple[Sequence[str], Judgement] | None] = ContextVar("checks", default=None)
-
-
 @contextmanager
 def checking(texts: Sequence[str]) -> Iterator[Judgement]:
-    """Within this context, `check` applies these conditions, and adds to the judgement."""
+    """Within this context, results that are presented are judged by these conditions."""
     judgement = Judgement([], [])
-    token = _checks.set((texts, judgement))
+    token = result_check.set(partial(_check, texts, judgement))
     try:
         yield judgement
     finally:
-        _checks.reset(token)
+        result_check.reset(token)
 
 
-def check(report: Any) -> None:
-    """Apply the conditions of this context to a result. Raises WorkloadError for an invalid one."""
-    texts, judgement = _checks.get() or ((), Judgement([], []))
-    if texts:
-        judged = judge(report.rows_to_check(), texts, report.naming, report.identifying, report.short_names)
-        judgement.failed.extend(judged.failed)
-        judgement.warnings.extend(judged.warnings)
+def _check(texts: Sequence[str], judgement: Judgement, report: Any) -> None:
+    judged = judge(report.rows_to_check(), texts, report.naming, report.identifying, report.short_names)
+    judgement.failed.extend(judged.failed)
+    judgement.warnings.extend(judged.warnings)

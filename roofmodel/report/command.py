@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from roofmodel.options.signature import kinds, own_types
 from roofmodel.report.base import NoteChoice, RenderedResult, Result, note_choice
-from roofmodel.report.checks import FAILED, checking
 from roofmodel.report.printing import check_format, check_outputs, ignored, present, print_line
 
 if TYPE_CHECKING:
@@ -144,14 +143,12 @@ def _add(app: typer.Typer, line: CommandLine) -> None:
             check_format(form, formats)
         check_outputs(result, output, call.inputs)
         chosen = NoteChoice(output_values.get("notes", False), partial(is_given, command_line))
-        with note_choice(chosen), checking(output_values.get("fail_if") or ()) as checked:
-            run(call, form, output, **further, **({"shown": shown} if of_answer else {}))
-        for text in checked.warnings:
-            print_line(text)
-        if checked.failed:
-            for text in checked.failed:
-                print_line(f"failed: {text}")
-            raise typer.Exit(FAILED)
+        presented = partial(run, call, form, output, **further, **({"shown": shown} if of_answer else {}))
+        with note_choice(chosen):
+            if conditions := output_values.get("fail_if"):
+                _run_checked(presented, conditions)
+            else:
+                presented()
 
     command_line = inspect.Parameter("command_line", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
     of_command = (option.replace(kind=option.KEYWORD_ONLY) for option in of_run)
@@ -168,6 +165,20 @@ def _add(app: typer.Typer, line: CommandLine) -> None:
     text = line.about or " ".join(inspect.cleandoc(function.__doc__ or "").partition("\n\n")[0].split())
     context = None if line.context is None else dict(line.context)
     app.command(line.name, help=text, epilog=_epilog(line.examples), context_settings=context)(body)
+
+
+def _run_checked(run: Callable[[], None], conditions: Sequence[str]) -> None:
+    """Run a command; print the rows that satisfy a condition of `--fail-if`, and exit with its status."""
+    import typer
+
+    from roofmodel.report.checks import FAILED, checking
+
+    with checking(conditions) as checked:
+        run()
+    for text in (*checked.warnings, *(f"failed: {row}" for row in checked.failed)):
+        print_line(text)
+    if checked.failed:
+        raise typer.Exit(FAILED)
 
 
 def _formats_and_files(line: CommandLine, result: Any) -> tuple[Sequence[str], str]:

@@ -15,7 +15,7 @@ from roofmodel.files.output_files import check_not_input
 from roofmodel.files.text_files import printable
 from roofmodel.numbers import units
 from roofmodel.options.values import OutputFormat
-from roofmodel.report.checks import check
+from roofmodel.report.base import result_check
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -83,7 +83,8 @@ def present(
 
     Notes and warnings follow the report. With `warn_first` they precede it, because they question all of it.
     """
-    check(report)
+    if (judge := result_check.get()) is not None:
+        judge(report)
     if warn_first:
         remark(report, notes)
     save(report, paths)

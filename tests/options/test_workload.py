@@ -10,7 +10,7 @@ import typer
 
 import roofmodel
 from roofmodel import plan, plan_training
-from roofmodel.app import app
+from roofmodel.cli import app
 from roofmodel.errors import RoofError, WorkloadError
 from roofmodel.options.keywords import TrainingOptions
 from roofmodel.options.workload import DECLARED, DEFAULTS, MAX_VALUE, key_of, non_default_options, valid

@@ -12,7 +12,7 @@ import typer
 from typer.testing import CliRunner
 
 import roofmodel
-from roofmodel.app import COMMANDS
+from roofmodel.cli import COMMANDS
 from roofmodel.options.signature import helps, members, own_types
 from roofmodel.options.values import PathLike, ProgressCallback, no_progress
 from roofmodel.options.workload import DECLARED
