@@ -18,7 +18,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from roofmodel.profiles.ncu.report import MAGIC
+from roofmodel.profiles.signatures import NCU_REPORT
 from roofmodel.report.table import as_csv
 from tests.command_line import Roof, run
 from tests.profiles import test_nsys, test_nvprof, test_torch_trace
@@ -87,7 +87,7 @@ TELLING = {
         test_ncu.SUMMARY + "".join(test_ncu.mean(name, unit, value) for name, (unit, value) in METRICS.items())
     ),
     "ncu-damaged": of_ncu(LONG)[:-300] + b'"0","11",' + of_ncu(LONG),
-    "ncu-rep": MAGIC + SECRET.encode(),
+    "ncu-rep": NCU_REPORT + SECRET.encode(),
     "nvprof": test_nvprof.TRACE.replace("secret-host", SECRET).replace("someone", SECRET).encode(),
     "nvprof-metrics": test_nvprof.METRICS.replace("./app", f"/home/{SECRET}/app").encode(),
     "nvprof-with-output": (test_nvprof.TRACE + f"\n7 workers on {SECRET}\n").encode(),

@@ -19,9 +19,9 @@ import numpy as np
 
 from roofmodel.errors import ProfileError
 from roofmodel.numbers import units
-from roofmodel.profiles import nsys_stats
 from roofmodel.profiles.kernel import Evidence, Profile
-from roofmodel.profiles.nsys_database import HOW_TO_COLLECT, MAGIC, Database, is_database, opened
+from roofmodel.profiles.nsys_database import HOW_TO_COLLECT, Database, opened
+from roofmodel.profiles.signatures import is_sqlite
 from roofmodel.profiles.timelines.timeline import (
     CALLS,
     CLOCK,
@@ -73,11 +73,6 @@ _POWER_METRIC = re.compile(r"(?:GPU )?Power(?: Draw| Usage)? ?[\[(](m?W)[\])]")
 LEAST_HERTZ = 1e6  # below every clock in hertz, above every clock in megahertz
 
 
-def recognize(head: bytes) -> bool:
-    """Whether a file that starts with these bytes is an SQLite database or output of `nsys stats`."""
-    return head.startswith(MAGIC) or nsys_stats.recognize(head)
-
-
 def read(file: BinaryIO, name: str) -> Profile:
     """The kernels of a file in order of start; times in seconds from the start of the session.
 
@@ -85,7 +80,9 @@ def read(file: BinaryIO, name: str) -> Profile:
     """
     from roofmodel.profiles.timelines.kernels import profile
 
-    if not is_database(file):
+    if not is_sqlite(file):
+        from roofmodel.profiles import nsys_stats
+
         return nsys_stats.read(file, name)
     with opened(file, name) as database:
         if not database.count(_KERNELS):

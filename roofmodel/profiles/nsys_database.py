@@ -14,23 +14,15 @@ from typing import BinaryIO
 from roofmodel.errors import ProfileError
 from roofmodel.files.text_files import printable
 from roofmodel.profiles.kernel import AMD_ALTERNATIVE
+from roofmodel.profiles.signatures import SQLITE
 from roofmodel.profiles.streams import as_file, limited_name
 
-MAGIC = b"SQLite format 3\0"
 HOW_TO_COLLECT = (
     "collect with `nsys profile --trace=cuda,nvtx --cuda-graph-trace=node -o report COMMAND` "
     "and export with `nsys export --type sqlite report.nsys-rep`"
 )
 MAX_VALUE = 2**20  # bytes of a value in a column; kernel names have some kilobytes
 _ROW_BYTES = 4  # of the shortest row: its pointer, its length, its number and an empty header
-
-
-def is_database(file: BinaryIO) -> bool:
-    """Whether the stream is an SQLite database."""
-    file.seek(0)
-    magic = file.read(len(MAGIC))
-    file.seek(0)
-    return magic == MAGIC
 
 
 def _check_export(database: Database, name: str) -> None:
@@ -54,7 +46,7 @@ def opened(
 
     Raises ProfileError, within the context too, for a damaged database; `again` says what to do then.
     """
-    with as_file(file, MAGIC, name) as path:
+    with as_file(file, SQLITE, name) as path:
         try:
             with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
                 database = Database(connection, path.stat().st_size)

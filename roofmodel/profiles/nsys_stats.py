@@ -37,28 +37,14 @@ from roofmodel.profiles.kernel import (
     host_memory,
     without_copies,
 )
-from roofmodel.profiles.streams import NO_LAST_NEWLINE, Lines, decode, limited_name, split
+from roofmodel.profiles.signatures import NSYS_REPORTS, nsys_heading, nsys_report, without_unit
+from roofmodel.profiles.streams import NO_LAST_NEWLINE, Lines, limited_name, split
 
 _HOW_TO_COLLECT = "collect with `nsys stats --report cuda_gpu_trace --format csv report.nsys-rep`"
-_REPORTS = ("cuda_gpu_trace", "cuda_kern_exec_trace", "cuda_gpu_kern_gb_sum", "cuda_gpu_kern_sum", "cuda_gpu_sum")
 _BYTES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}  # nsys uses decimal prefixes
-_TABLE = re.compile(r"^\s*(Time ?\(%\)\s{2,}Total Time|Start \(\w+\)\s{2,}Duration \(\w+\))", re.MULTILINE)
-
-_HEADER = re.compile(r'\s*"?(Time ?\(%\)"?,|Start ?\(|API Start|PID"?,|NVTX Range"?,|Name"?,)')
 _RULE = re.compile(r"\s*-{2,}(?: +-{2,})+\s*")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}\b)")
 _BETWEEN = re.compile(r"\s*(Processing|Generating|NOTICE|SKIPPED|WARNING|\[\d+/\d+\]|\*\* )")
-
-
-def recognize(head: bytes) -> bool:
-    """Whether a file that starts with these bytes is output of `nsys stats`."""
-    text = decode(head)
-    return bool(_TABLE.search(text)) or any(_heading(line) for line in text.splitlines())
-
-
-def has_table(head: bytes) -> bool:
-    """Whether these bytes contain the header of a report with kernels."""
-    return any((heading := _heading(line)) and heading[0] in _REPORTS for line in decode(head).splitlines())
 
 
 @dataclass
@@ -78,13 +64,13 @@ def read(file: BinaryIO, name: str) -> Profile:
     """
     with Lines(file, name) as lines:
         content = _reports(lines)
-    best = next((report for report in _REPORTS if content.kernels.get(report)), None)
+    best = next((report for report in NSYS_REPORTS if content.kernels.get(report)), None)
     if best is None:
         reports = ", ".join(filter(None, content.kernels)) or "none"
         raise ProfileError(f"{name}: no report with kernels (reports found: {reports}); {_HOW_TO_COLLECT}")
     texts = [
         f"the report {other} is ignored: the file has the same kernels in {best}"
-        for other in _REPORTS
+        for other in NSYS_REPORTS
         if other != best and content.kernels.get(other)
     ]
     kernels, copies = without_copies(content.kernels[best])
@@ -103,21 +89,21 @@ def _reports(lines: Lines) -> _StatsContent:
     above = ""
     widths: list[slice] = []  # of the columns of a text table
     for line in lines.text_lines():
-        heading = _heading(line)
+        heading = nsys_heading(line)
         if _RULE.fullmatch(line):
             ruled = [slice(*match.span()) for match in re.finditer("-+", line)]
             ruled[-1] = slice(ruled[-1].start, None)  # names may be longer
-            if heading := _report([above[width].strip() for width in ruled]):  # else a line of the program
+            if heading := nsys_report([above[width].strip() for width in ruled]):  # else a line of the program
                 widths = ruled
         elif heading:
             widths = []
         if heading:
             report, columns = heading
             content.kernels.setdefault(report, [])
-            content.missing_unit |= report in _REPORTS and not any("(" in column for column in columns)
+            content.missing_unit |= report in NSYS_REPORTS and not any("(" in column for column in columns)
         elif not line.strip() or _BETWEEN.match(line):
             report = ""
-        elif report in _REPORTS:
+        elif report in NSYS_REPORTS:
             row = _split_at(widths, line) if widths else split(line)
             if row is None or len(row) != len(columns):
                 if not re.match(r' *[\d"]', line):
@@ -149,36 +135,12 @@ def _split_at(widths: list[slice], line: str) -> list[str] | None:
     return [*(_THOUSANDS.sub("", value) for value in values), name]
 
 
-def _heading(line: str) -> tuple[str, list[str]] | None:
-    """The report ("other" if without kernels) and columns of a header line; None for any other line."""
-    return _report(split(line) or []) if _HEADER.match(line) else None
-
-
-def _report(columns: list[str]) -> tuple[str, list[str]] | None:
-    """As for `_heading`, of the columns of a header."""
-    has = {_plain(column) for column in columns}
-    if {"kernel start", "kernel dur", "kernel name"} <= has:
-        return "cuda_kern_exec_trace", columns
-    if {"start", "duration", "name"} <= has and has & {"grdx", "strm", "device"}:
-        return "cuda_gpu_trace", columns
-    if {"total time", "instances", "name"} <= has and not has & {"source", "style", "range", "category", "pid"}:
-        return "cuda_gpu_kern_gb_sum" if "gridxyz" in has else "cuda_gpu_kern_sum", columns
-    if {"total time", "instances", "category", "operation"} <= has:
-        return "cuda_gpu_sum", columns
-    return ("other", columns) if len(columns) > 4 and re.search(r"\((%|[num]?s)\)", " ".join(columns)) else None
-
-
-def _plain(column: str) -> str:
-    """`Total Time (ns)` and `Total Time` -> `total time`."""
-    return re.sub(r"\s*\([^)]*\)$", "", column).lower()
-
-
 class _Row:
     """The cells of a row by column name without unit, and the units."""
 
     def __init__(self, columns: Sequence[str], row: Sequence[str]) -> None:
-        self._cells = {_plain(column): cell for column, cell in zip(columns, row, strict=True)}
-        self._units = {_plain(column): re.search(r"\((\w+)\)$", column) for column in columns}
+        self._cells = {without_unit(column): cell for column, cell in zip(columns, row, strict=True)}
+        self._units = {without_unit(column): re.search(r"\((\w+)\)$", column) for column in columns}
 
     def get(self, column: str) -> str:
         return self._cells.get(column, "")

@@ -40,13 +40,9 @@ from roofmodel.profiles.kernel import (
     host_memory,
     without_copies,
 )
-from roofmodel.profiles.nvprof_layouts import Row, TableEntry, entries, layout
-from roofmodel.profiles.streams import NO_LAST_NEWLINE, Lines, decode, limited_name
+from roofmodel.profiles.nvprof_layouts import Row, TableEntry, entries
+from roofmodel.profiles.streams import NO_LAST_NEWLINE, Lines, limited_name
 
-_BANNER = re.compile(
-    r"^==+(\d+==+)?\s(NVPROF is|Profiling (application|result)|(Metric|Event) result|API calls|Generated result)",
-    re.MULTILINE,
-)
 _HOW_TO_COLLECT = "collect with `nvprof --csv --print-gpu-trace --log-file trace.csv COMMAND`"
 
 _TRANSACTION = 32  # bytes of a DRAM or L2 transaction
@@ -100,16 +96,6 @@ class _NvprofContent:
 
     def count(self, kind: str, n: int = 1) -> None:
         self.tally[kind] = self.tally.get(kind, 0) + n
-
-
-def recognize(head: bytes) -> bool:
-    """Whether a file that starts with these bytes is output of nvprof."""
-    return bool(_BANNER.search(decode(head))) or has_table(head)
-
-
-def has_table(head: bytes) -> bool:
-    """Whether these bytes contain the header of an nvprof table."""
-    return any(map(layout, decode(head).splitlines()))
 
 
 def read(file: BinaryIO, name: str) -> Profile:

@@ -26,7 +26,7 @@ import numpy as np
 from roofmodel.errors import ProfileError
 from roofmodel.profiles.kernel import Evidence, Profile
 from roofmodel.profiles.nsys import DIRECTIONS, PEERS, SHARED, add_activity, copy_cells, shared_bytes, size
-from roofmodel.profiles.nsys_database import MAGIC, Database, opened
+from roofmodel.profiles.nsys_database import Database, opened
 from roofmodel.profiles.timelines.timeline import (
     CALLS,
     CLOCK,
@@ -82,16 +82,6 @@ _FUNCTIONS = {
         371: "cuMemAllocManaged", 386: "cuDevicePrimaryCtxRetain",
     },
 }  # fmt: skip
-
-
-def recognize(head: bytes) -> bool:
-    """Whether a file that starts with these bytes is a profile of nvprof: its schema is in its first page."""
-    return (
-        head.startswith(MAGIC)
-        and b"StringTable" in head
-        and b"CUPTI_ACTIVITY_KIND_" in head
-        and b"StringIds" not in head  # of Nsight Systems
-    )
 
 
 def read(file: BinaryIO, name: str) -> Profile:

@@ -8,10 +8,11 @@ Lines `==PID== …` (`======== …` on import) are titles of tables, and may als
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from roofmodel.errors import ProfileError
+from roofmodel.profiles.signatures import nvprof_kind, nvprof_layout
 from roofmodel.profiles.streams import Lines, split
 
 Row = dict[str, str]
@@ -47,8 +48,8 @@ def entries(lines: Lines) -> Iterator[TableEntry]:
             if re.search(r"(result|calls):\s*$", note[2]):
                 section, table = note[2], None
             yield TableEntry("note", {"": note[2]}, {}, process, where)
-        elif header := layout(line):
-            table, ended = header(line), False
+        elif layout := nvprof_layout(line):
+            table, ended = _LAYOUTS[layout](line), False
             if table.kind == "summary" and "Type" not in table.columns and section.startswith("API calls"):
                 table.kind = "other"  # before CUDA 9, API and GPU summaries had the same columns
         elif table is None or not line.strip():
@@ -70,27 +71,6 @@ def entries(lines: Lines) -> Iterator[TableEntry]:
                 yield TableEntry(table.kind if row else "stray", row, table.units, process, where)
 
 
-def layout(line: str) -> type[_Table] | None:
-    """The table class for a header line; None for any other line."""
-    if line.startswith('"') or line.count(",") > 4:  # without quotes if another program saved the file
-        return _Csv if _kind(split(line) or ()) != "other" else None
-    words = line.split()
-    if words[-1:] == ["Name"] and (words[:2] == ["Start", "Duration"] or words[-6:-4] == ["Time", "Calls"]):
-        return _Text
-    return _Metrics if words[:3] in (["Invocations", "Metric", "Name"], ["Invocations", "Event", "Name"]) else None
-
-
-def _kind(columns: Sequence[str]) -> str:
-    has = set(columns)
-    if {"Kernel", "Invocations", "Avg"} <= has and has & {"Metric Name", "Event Name"}:
-        return "metric"
-    if {"Start", "Duration", "Name"} <= has and "Strm" not in has:  # `Strm` is of nsys
-        return "launch" if has & {"Grid X", "Grid Size", "Device"} else "other"  # other: a trace of API calls
-    if {"Time(%)", "Time", "Calls", "Name"} <= has:
-        return "summary"
-    return "wide" if {"Device", "Stream", "Kernel"} <= has else "other"
-
-
 class _Table:
     """A table below a header; `row` parses a line of it.
 
@@ -99,7 +79,7 @@ class _Table:
 
     def __init__(self, line: str) -> None:
         self.columns = self.split_header(line)
-        self.kind = _kind(self.columns)
+        self.kind = nvprof_kind(self.columns)
         self.units: Row = {}
 
     def split_header(self, line: str) -> list[str]:
@@ -183,3 +163,6 @@ class _Metrics(_Table):
         else:
             return {}
         return None
+
+
+_LAYOUTS: Mapping[str, type[_Table]] = {"csv": _Csv, "text": _Text, "metrics": _Metrics}

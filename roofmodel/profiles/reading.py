@@ -1,7 +1,7 @@
 """Detect the tool of profiler files by their content and read them into one profile. File names do not matter.
 
 `READERS` is the registry of tools: each entry has a function that recognizes the tool from the first bytes of a file,
-and a function that reads all files of one call.
+and a function that reads all files of one call and imports the module of the format.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from roofmodel.errors import NCU_COMMAND, VALIDATE, ProfileError, Text, shorten
 from roofmodel.files.text_files import display_names, foreign_profile
-from roofmodel.profiles import nsys, nsys_stats, nvprof, nvprof_database, rocprof, torch_trace
+from roofmodel.profiles import signatures
 from roofmodel.profiles.kernel import AMD_ALTERNATIVE, Profile, ReaderWarning, without_impossible_values
-from roofmodel.profiles.ncu import reader as ncu
 from roofmodel.profiles.streams import Gunzip, copy_stream
 
 if TYPE_CHECKING:
@@ -103,29 +103,42 @@ def _streams(sources: Sequence[InputFile]) -> Iterator[tuple[BinaryIO, str]]:
 
 
 def _read_ncu(sources: Sequence[InputFile], generation: str | None) -> Profile:
-    return ncu.read_all(_streams(sources), generation)
+    from roofmodel.profiles.ncu import reader
+
+    return reader.read_all(_streams(sources), generation)
 
 
 def _read_rocprof(sources: Sequence[InputFile], generation: str | None) -> Profile:
+    from roofmodel.profiles import rocprof
+
     profile = rocprof.read_all(_streams(sources))
     kernels, warnings = without_impossible_values(profile.kernels)
     return replace(profile, kernels=kernels, warnings=(*profile.warnings, *warnings))
 
 
+def _module(name: str) -> Callable[[BinaryIO, str], Profile]:
+    """The function `read` of a module of this folder, which the first file imports."""
+
+    def read_file(stream: BinaryIO, file: str) -> Profile:
+        return cast(Profile, import_module(f"roofmodel.profiles.{name}").read(stream, file))
+
+    return read_file
+
+
 # Detect tables of several tools in one file: otherwise all but the first tool's would be ignored.
 _TABLE_DETECTORS: tuple[tuple[str, Recognize], ...] = (
-    ("Nsight Compute", ncu.has_table),
-    ("nvprof", nvprof.has_table),
-    ("Nsight Systems", nsys_stats.has_table),
+    ("Nsight Compute", signatures.ncu_table),
+    ("nvprof", signatures.nvprof_table),
+    ("Nsight Systems", signatures.nsys_table),
 )
 
 READERS: tuple[tuple[str, Recognize, Read], ...] = (
-    ("Nsight Compute", ncu.recognize, _read_ncu),
-    ("nvprof", nvprof.recognize, read_each_file(nvprof.read)),
-    ("nvprof", nvprof_database.recognize, read_each_file(nvprof_database.read)),
-    ("AMD's rocprof", rocprof.recognize, _read_rocprof),  # before nsys, which takes any other database
-    ("Nsight Systems", nsys.recognize, read_each_file(nsys.read)),
-    ("the PyTorch profiler", torch_trace.recognize, read_each_file(torch_trace.read)),
+    ("Nsight Compute", signatures.ncu, _read_ncu),
+    ("nvprof", signatures.nvprof, read_each_file(_module("nvprof"))),
+    ("nvprof", signatures.nvprof_database, read_each_file(_module("nvprof_database"))),
+    ("AMD's rocprof", signatures.rocprof, _read_rocprof),  # before nsys, which takes any other database
+    ("Nsight Systems", signatures.nsys, read_each_file(_module("nsys"))),
+    ("the PyTorch profiler", signatures.torch_trace, read_each_file(_module("torch_trace"))),
 )
 
 

@@ -48,14 +48,9 @@ from roofmodel.profiles.kernel import (
     copies_warning,
     extent,
 )
-from roofmodel.profiles.nsys_database import is_database
+from roofmodel.profiles.signatures import is_sqlite
 from roofmodel.profiles.streams import limited_name
 
-HEAD = re.compile(
-    rb'^(?:\xef\xbb\xbf)?"?(?:(?:Guid"?,"?)?Kind"?,"?(?:Agent_Id|Direction)|Correlation_Id"?,"?Dispatch_Id|Dispatch_ID|'
-    rb'Index"?,"?KernelName|Node_Id"?,"?Logical_Node_Id|Name"?,"?Calls"?,"?TotalDurationNs|Kernel_Name"?,"?Count|'
-    rb"workload_name)\b",
-)  # the first columns of each table
 # Lower-case names of the columns, of rocprofv3, of the older rocprof and of rocprof-compute.
 _NAME, _DISPATCH, _QUEUE = ("kernel_name", "kernelname"), ("dispatch_id", "index"), ("queue_id", "queue-id")
 _AGENT, _PROCESS = ("agent_id", "gpu-id", "gpu_id"), ("process_id", "pid")
@@ -114,14 +109,6 @@ class _DispatchTable:
         return {name for launch in self.launches.values() for name in launch.counters}
 
 
-def recognize(head: bytes) -> bool:
-    """Whether a file begins with the header of one of these tables, or is a database of AMD's tools."""
-    header = head.partition(b"\n")[0].lower()
-    return (
-        HEAD.match(head) is not None and (b"name" in header or b"direction" in header)
-    ) or rocprof_database.recognize(head)
-
-
 def read_all(files: Iterable[tuple[BinaryIO, str]]) -> Profile:
     """The kernels of the files. Raises ProfileError, with the line, for a damaged row, and without kernels."""
     runs, summaries = list[_DispatchTable](), list[_DispatchTable]()
@@ -177,7 +164,7 @@ def _join(runs: list[_DispatchTable], table: _DispatchTable) -> None:
 
 
 def _table(stream: BinaryIO, file: str) -> _DispatchTable:
-    if is_database(stream):
+    if is_sqlite(stream):
         return _database(stream, file)
     text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="replace", newline="")
     try:

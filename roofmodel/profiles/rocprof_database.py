@@ -23,7 +23,7 @@ from typing import Any, BinaryIO, NamedTuple
 from roofmodel.errors import ProfileError
 from roofmodel.profiles.kernel import AMD_ALTERNATIVE, Evidence, Kernel, Profile
 from roofmodel.profiles.nsys import add_activity, size
-from roofmodel.profiles.nsys_database import MAGIC, Database, opened
+from roofmodel.profiles.nsys_database import Database, opened
 from roofmodel.profiles.timelines.timeline import (
     CALLS,
     COPY,
@@ -67,11 +67,6 @@ class _Dispatch(NamedTuple):
 def _dispatch(row: Any, number: object, counters: dict[str, float]) -> _Dispatch:
     start = int(row["start"])
     return _Dispatch(start, max(start, int(row["end"] or start)), str(number), counters)
-
-
-def recognize(head: bytes) -> bool:
-    """Whether a file that starts with these bytes is a database of rocpd or RPD."""
-    return head.startswith(MAGIC) and b"rocpd_" in head
 
 
 def read_timeline(file: BinaryIO, name: str) -> Timeline:

@@ -30,20 +30,12 @@ from roofmodel.files.json_stream import InvalidNumber, JSONDamage, JSONText
 from roofmodel.files.text_files import printable
 from roofmodel.profiles import torch_fields as fields
 from roofmodel.profiles.kernel import Evidence, Profile, copy_direction, host_memory
-from roofmodel.profiles.streams import decode, encoding, limited_name
+from roofmodel.profiles.streams import encoding, limited_name
 from roofmodel.profiles.torch_fields import CALL, HOW_TO_COLLECT, OPERATORS, Event
 
 if TYPE_CHECKING:
     from roofmodel.profiles.timelines.timeline import Timeline
 
-_TRACE_KEYS = (
-    '"traceEvents"',
-    '"ph"',
-    '"schemaVersion"',
-    '"deviceProperties"',
-    '"distributedInfo"',
-    '"displayTimeUnit"',
-)
 _PYTORCH_KEYS = {"schemaVersion", "deviceProperties", "distributedInfo"}
 _WORK = {"kernel": "kernel", "gpu_memcpy": "copy", "memcpy": "copy", "gpu_memset": "memset", "memset": "memset"}
 _ANNOTATION = re.compile(r"ProfilerStep#|enumerate\(DataLoader\)|Optimizer\.|## ")
@@ -55,12 +47,6 @@ _BYTES = {
     "float": 4, "double": 8, "half": 2, "bfloat16": 2, "int": 4, "long": 8, "char": 1, "byte": 1, "bool": 1,
     "signed char": 1, "unsigned char": 1, "short": 2, "long int": 8,
 }  # fmt: skip
-
-
-def recognize(head: bytes) -> bool:
-    """Whether a file that starts with these bytes is a Chrome trace."""
-    text = decode(head)
-    return bool(re.match(r'\s*(\{\s*"|\[\s*\{\s*")', text)) and any(mark in text for mark in _TRACE_KEYS)
 
 
 def read(file: BinaryIO, name: str) -> Profile:

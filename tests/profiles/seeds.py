@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 
-from roofmodel.profiles.ncu.report import MAGIC
+from roofmodel.profiles.signatures import NCU_REPORT
 from tests.profiles import test_nsys, test_nvprof, test_rocprof, test_rocprof_database, test_torch_trace
 from tests.profiles.ncu import samples as ncu
 from tests.profiles.ncu import test_reader as test_ncu
@@ -82,7 +82,7 @@ TEXTS: dict[str, str] = {
 }
 SEEDS: dict[str, bytes] = {name: text.encode() for name, text in TEXTS.items()} | {
     "ncu-long-utf16": _long().encode("utf-16"),
-    "ncu-rep": MAGIC + b"\2\0\0\0\x08\x01",
+    "ncu-rep": NCU_REPORT + b"\2\0\0\0\x08\x01",
     "nsys-sqlite": test_nsys.SQLITE,
     "rocpd": test_rocprof_database.SQLITE,
     "rpd": test_rocprof_database.RPD_SQLITE,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 
 from roofmodel.errors import ProfileError
-from roofmodel.profiles import nsys
+from roofmodel.profiles import nsys, signatures
 from roofmodel.profiles.kernel import Evidence
 from tests.profiles.samples import assert_error_or_table, content, measured, mutilations, read_text
 
@@ -545,8 +545,8 @@ def test_a_printed_table_is_read_by_the_widths_of_its_columns():
     assert (scale.name, scale.invocations, scale.seconds) == ("scale(float *)", 1, 182_472e-9)
     (old,) = read(PRINTED_2020).kernels
     assert (old.name, old.invocations, old.seconds) == ("scale(float *)", 4, 3_664_181e-9)
-    assert nsys.recognize(PRINTED.encode())
-    assert nsys.recognize(PRINTED_2020.encode())
+    assert signatures.nsys(PRINTED.encode())
+    assert signatures.nsys(PRINTED_2020.encode())
 
 
 def test_a_line_of_dashes_between_the_rows_of_a_csv_is_skipped():
@@ -568,8 +568,8 @@ def test_a_damaged_row_is_refused_with_its_line():
 
 @pytest.mark.parametrize("text", [SUM, GPU_TRACE, EXEC, API, PRINTED])
 def test_output_of_nsys_stats_is_recognized_by_its_content(text):
-    assert nsys.recognize(text.encode())
-    assert nsys.recognize(text.encode("utf-16"))
+    assert signatures.nsys(text.encode())
+    assert signatures.nsys(text.encode("utf-16"))
 
 
 def test_files_of_other_tools_are_not_recognized():
@@ -577,13 +577,13 @@ def test_files_of_other_tools_are_not_recognized():
     ncu = '"ID","Process ID","Process Name","Host Name","Kernel Name","Metric Name","Metric Unit","Metric Value"\n'
     durations = "Name,Profile,Memory_footprint,SM_usage,Duration\nk,-1,0,1,6144\n"
     for other in (nvprof, ncu, durations, '{"traceEvents": []}', ""):
-        assert not nsys.recognize(other.encode())
+        assert not signatures.nsys(other.encode())
 
 
 @settings(max_examples=300, deadline=None)
 @given(mutilations((SUM + "\n" + GPU_TRACE + "\n" + EXEC + "\n" + PRINTED).encode()))
 def test_a_mutilated_print_gives_an_error_or_a_table(data):
-    nsys.recognize(data)
+    signatures.nsys(data)
     assert_error_or_table(nsys.read, data)
 
 
@@ -600,7 +600,7 @@ def test_the_measured_summary_equals_its_rows():
 
 def test_text_without_durations_of_a_tool_is_not_recognized():
     head = content(measured("traces/kernel_durations_v100/bert_2_fwd.csv"))[:65536]
-    assert not nsys.recognize(head)
+    assert not signatures.nsys(head)
 
 
 # --- databases of unknown origin --------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 
 from roofmodel.errors import ProfileError
-from roofmodel.profiles import nvprof
+from roofmodel.profiles import nvprof, signatures
 from roofmodel.profiles.kernel import Evidence
 from tests.profiles.samples import assert_error_or_table, content, measured, mutilations, read_text
 
@@ -375,14 +375,14 @@ def test_a_run_without_kernels_is_an_empty_profile_with_a_warning():
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le"])
 def test_a_powershell_redirect_is_decoded(encoding):
     data = TRACE.replace("\n", "\r\n").encode(encoding)
-    assert nvprof.recognize(data[:200])
+    assert signatures.nvprof(data[:200])
     assert [k.seconds for k in nvprof.read(io.BytesIO(data), "sample").kernels] == [0.041306943, 0.0005]
 
 
 @pytest.mark.parametrize("text", [TRACE, SUMMARY, METRICS, TEXT_TRACE, TEXT_SUMMARY, TEXT_METRICS])
 def test_output_of_nvprof_is_recognized_by_its_content(text):
-    assert nvprof.recognize(text.encode())
-    assert nvprof.recognize("\n".join(line for line in text.splitlines() if line[:2] != "==").encode())
+    assert signatures.nvprof(text.encode())
+    assert signatures.nvprof("\n".join(line for line in text.splitlines() if line[:2] != "==").encode())
 
 
 @pytest.mark.parametrize("text", [TRACE, SUMMARY, METRICS])
@@ -390,7 +390,7 @@ def test_quotes_may_be_missing_around_simple_names(text):
     quoted = text.replace("int=4, float>(float*, int)", "int>").replace(", the 1st", "").replace("(float*, int)", "")
     quoted = quoted.replace("(double*, int)", "")
     bare = quoted.replace('"', "")
-    assert nvprof.recognize(bare.encode())
+    assert signatures.nvprof(bare.encode())
     assert read(bare) == read(quoted)
     with pytest.raises(ProfileError, match="names with commas but without quotes"):
         read(text.replace('"', ""))
@@ -400,13 +400,13 @@ def test_files_of_other_tools_are_not_recognized():
     ncu = '==PROF== Connected to process 11\n"ID","Process ID","Process Name","Host Name","Kernel Name","Metric Name"\n'
     nsys = "Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Name\n"
     for other in (ncu, nsys, '{"traceEvents": []}', "", "Name,Profile,Memory_footprint,SM_usage,Duration\n"):
-        assert not nvprof.recognize(other.encode())
+        assert not signatures.nvprof(other.encode())
 
 
 @settings(max_examples=400, deadline=None)
 @given(mutilations((TRACE + SUMMARY).encode()))
 def test_a_mutilated_trace_gives_an_error_or_a_table(data):
-    nvprof.recognize(data)
+    signatures.nvprof(data)
     assert_error_or_table(nvprof.read, data)
 
 
@@ -426,7 +426,7 @@ def test_the_measured_trace_equals_its_rows():
     path = measured("traces/nvprof/nvprof_gputrace_tegraX1.csv")
     rows = list(csv.DictReader(line for line in path.read_text().splitlines() if not line.startswith("==")))[1:]
     with path.open("rb") as file:
-        assert nvprof.recognize(path.read_bytes()[:65536])
+        assert signatures.nvprof(path.read_bytes()[:65536])
         profile = nvprof.read(file, path.name)
     launched = [row for row in rows if row["Grid X"]]  # the 9 other rows are copies and memsets
     assert (len(launched), len(rows)) == (4, 13)

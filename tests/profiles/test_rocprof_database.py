@@ -14,7 +14,7 @@ from hypothesis import given, settings
 
 import roofmodel
 from roofmodel.errors import ProfileError
-from roofmodel.profiles import rocprof
+from roofmodel.profiles import rocprof, signatures
 from roofmodel.profiles.kernel import Profile
 from roofmodel.profiles.reading import read
 from roofmodel.profiles.timelines import reading as timelines
@@ -263,5 +263,5 @@ def _profile(file: io.BytesIO, name: str) -> Profile:
 @settings(max_examples=300, deadline=None)
 @given(mutilations(SQLITE) | mutilations(RPD_SQLITE))
 def test_a_mutilated_database_gives_an_error_or_a_table(data: bytes) -> None:
-    if rocprof.recognize(data):
+    if signatures.rocprof(data):
         assert_error_or_table(_profile, data)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 
 from roofmodel.errors import ProfileError
-from roofmodel.profiles import reading, torch_trace
+from roofmodel.profiles import reading, signatures, torch_trace
 from roofmodel.profiles.kernel import Evidence
 from roofmodel.roofline.device import identify
 from tests.profiles.samples import assert_error_or_table, content, measured, mutilations, read_text
@@ -301,11 +301,11 @@ def test_users_and_paths_of_the_trace_are_not_copied():
 
 
 def test_traces_are_recognized_by_their_content():
-    assert torch_trace.recognize(trace(kernel()).encode())
-    assert torch_trace.recognize(b"\xef\xbb\xbf \n[\n {" + json.dumps(kernel()).encode()[1:])
-    assert torch_trace.recognize(trace(kernel()).encode("utf-16"))
+    assert signatures.torch_trace(trace(kernel()).encode())
+    assert signatures.torch_trace(b"\xef\xbb\xbf \n[\n {" + json.dumps(kernel()).encode()[1:])
+    assert signatures.torch_trace(trace(kernel()).encode("utf-16"))
     for other in (b"", b"\x1f\x8b", b"{'loss': 2.3}", b'{"loss": 2.3}', b"[1/1] Executing", b"SQLite format 3\0"):
-        assert not torch_trace.recognize(other)
+        assert not signatures.torch_trace(other)
 
 
 SAMPLE = trace(
@@ -316,7 +316,7 @@ SAMPLE = trace(
 @settings(max_examples=500, deadline=None)
 @given(mutilations(SAMPLE))
 def test_a_mutilated_trace_gives_an_error_or_a_table(data):
-    torch_trace.recognize(data)
+    signatures.torch_trace(data)
     assert_error_or_table(torch_trace.read, data)
 
 
@@ -334,7 +334,7 @@ MEASURED = {
 @pytest.mark.parametrize("name", MEASURED)
 def test_measured_traces_equal_their_events(name):
     raw = content(measured(f"traces/torch/{name}.json.gz"))
-    assert torch_trace.recognize(raw[:65536])
+    assert signatures.torch_trace(raw[:65536])
     profile = torch_trace.read(io.BytesIO(raw), name)
     events = [e for e in json.loads(raw, parse_float=Decimal)["traceEvents"] if e.get("ph") == "X"]
     microseconds = [Decimal(e["dur"]) for e in events if e["cat"] == "kernel"]

@@ -23,6 +23,7 @@ from roofmodel.profiles.cell_values import LocaleNumbers, parse_unit
 from roofmodel.profiles.ncu import metric_names
 from roofmodel.profiles.ncu.launch_tables import LaunchTable
 from roofmodel.profiles.ncu.layouts import LongReader
+from roofmodel.profiles.signatures import NCU_LAUNCH
 from roofmodel.profiles.streams import Lines
 
 _COLUMNS = ["ID", "Process ID", "Process Name", "Kernel Name", "Grid Size", "Block Size", "Stream", "Device", "CC"]
@@ -33,8 +34,6 @@ _LAUNCH = re.compile(
     r"(?:, Context \d+, Stream (?P<stream>\d+))?(?:, Device (?P<device>\d+))?(?:, CC (?P<cc>\d+\.\d+))?"
     r"(?:, Invocations (?P<invocations>\d+))?\s*"
 )
-# A launch line in any form, including forms that are not read:
-PRINTED = re.compile(r"^ *\S.*(?:\)x\(\d+, \d+, \d+\)|, Context \d+, Stream \d+)", re.MULTILINE)
 _PROCESS = re.compile(r"\[(\d+)\] (.+)@[^@]*\s*")
 _SECTION = re.compile(r"\s{4,}Section: (.{1,99}?)\s*\n")
 # Name, optional unit, value. The line end is required: without it the line may be truncated.
@@ -66,7 +65,7 @@ def parse(stream: BinaryIO, file: str) -> list[LaunchTable]:
                 identity = match.group("name", "grid", "block", "stream", "device", "cc")
                 launch = [str(number), *process, *(text or "" for text in identity)]
                 section, invocations, label = "", match["invocations"] or "", None
-            elif PRINTED.match(line) or re.match(r"  ?\S", line):
+            elif NCU_LAUNCH.match(line) or re.match(r"  ?\S", line):
                 launch = []  # a launch in another form: its metrics are not read
             elif match := _SECTION.fullmatch(line):
                 section = match[1]

@@ -1,4 +1,4 @@
-"""Recognize and read Nsight Compute files: CSV in all layouts, reports (`report.py`), text (`printed_text.py`).
+"""Read Nsight Compute files: CSV in all layouts, reports (`report.py`), text (`printed_text.py`).
 
 A table is a header and the rows under it. Its columns, found by name, determine the layout:
 
@@ -22,35 +22,14 @@ from typing import BinaryIO
 from roofmodel.errors import ProfileError
 from roofmodel.profiles.cell_values import LocaleNumbers
 from roofmodel.profiles.kernel import Evidence, Profile, ReaderWarning, impossible_value_warnings
-from roofmodel.profiles.ncu import metric_names, printed_text, report
+from roofmodel.profiles.ncu import metric_names
 from roofmodel.profiles.ncu.launch_tables import LaunchTable, join
 from roofmodel.profiles.ncu.layouts import row_reader
-from roofmodel.profiles.ncu.rows import HEADER, RERUN, RowReader
-from roofmodel.profiles.streams import Lines, decode
+from roofmodel.profiles.ncu.rows import RERUN, RowReader
+from roofmodel.profiles.signatures import NCU_HEADER, NCU_LAUNCH, NCU_OTHER_SUMMARY, NCU_REPORT
+from roofmodel.profiles.streams import Lines
 
-_OTHER_SUMMARY = re.compile(r'^\ufeff?"(?:Process ID|Device|NVTX[^"]*)",.*"Invocations",', re.MULTILINE)
 _COLLISION = re.compile(r'"\d+",(?:"[^"]*",){3,}')  # a row in the middle of a line
-
-
-def recognize(head: bytes) -> bool:
-    """Whether a file that starts with these bytes is from Nsight Compute: a report, a table, or other output of ncu."""
-    if head.startswith(report.MAGIC):
-        return True
-    text = decode(head)
-    if "NVPROF is profiling" in text:
-        return False
-    return bool(
-        HEADER.search(text)
-        or re.search(r"^\ufeff?==(PROF|ERROR)==", text, re.MULTILINE)
-        or "ERR_NVGPUCTRPERM" in text
-        or printed_text.PRINTED.search(text)
-        or _OTHER_SUMMARY.search(text)
-    )
-
-
-def has_table(head: bytes) -> bool:
-    """Whether these bytes contain the header of an Nsight Compute table."""
-    return HEADER.search(decode(head)) is not None
 
 
 def read_all(sources: Iterable[tuple[BinaryIO, str]], generation: str | None = None) -> Profile:
@@ -117,7 +96,9 @@ def _evidence(table: LaunchTable, launches: Iterable[int], capability: str) -> E
 
 def parse(stream: BinaryIO, file: str) -> list[LaunchTable]:
     """All tables of a file. Raises ProfileError, with the command to run instead, if there is none."""
-    if stream.read(len(report.MAGIC)) == report.MAGIC:
+    if stream.read(len(NCU_REPORT)) == NCU_REPORT:
+        from roofmodel.profiles.ncu import report
+
         return [report.parse(stream, file)]
     stream.seek(0)
     numbers, outside = LocaleNumbers(file), _NonTableLines()
@@ -126,7 +107,7 @@ def parse(stream: BinaryIO, file: str) -> list[LaunchTable]:
         while line := readers[-1].read_known_rows() if readers else lines.next():
             if readers and readers[-1].starts_row(line):
                 readers[-1].read_row(line)
-            elif HEADER.match(line):
+            elif NCU_HEADER.match(line):
                 readers.append(row_reader(line, lines, numbers))
             elif readers and _COLLISION.search(line):
                 raise ProfileError(
@@ -137,6 +118,8 @@ def parse(stream: BinaryIO, file: str) -> list[LaunchTable]:
                 outside.add(line)
     tables = [table for number, each in enumerate(readers) if (table := each.finish(number)).ids]
     if not readers and outside.printed:
+        from roofmodel.profiles.ncu import printed_text
+
         tables = printed_text.parse(stream, file)
     if not tables:
         raise ProfileError(f"{file}: {outside.explain(bool(readers))}")
@@ -162,8 +145,8 @@ class _NonTableLines:
         self.errors |= line.startswith("==ERROR==")
         self.profiler |= line.startswith("==PROF==")
         self.nothing |= "No kernels were profiled" in line
-        self.printed |= printed_text.PRINTED.match(line) is not None
-        self.unnamed |= _OTHER_SUMMARY.match(line) is not None
+        self.printed |= NCU_LAUNCH.match(line) is not None
+        self.unnamed |= NCU_OTHER_SUMMARY.match(line) is not None
 
     def explain(self, header: bool) -> str:
         if self.denied:

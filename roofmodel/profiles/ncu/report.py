@@ -20,9 +20,8 @@ from roofmodel.profiles.kernel import Evidence, extent
 from roofmodel.profiles.ncu import metric_names
 from roofmodel.profiles.ncu.device_attributes import ATTRIBUTE, ATTRIBUTES, evidence, in_base_units, scale
 from roofmodel.profiles.ncu.launch_tables import LaunchKind, LaunchTable, pad
+from roofmodel.profiles.signatures import NCU_REPORT
 from roofmodel.profiles.streams import as_file, limited_name
-
-MAGIC = b"NVR\0"  # first bytes of a report
 
 
 def parse(stream: BinaryIO, file: str) -> LaunchTable:
@@ -31,7 +30,7 @@ def parse(stream: BinaryIO, file: str) -> LaunchTable:
     from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor
 
     _import_package(file)
-    with as_file(stream, MAGIC, file) as path:
+    with as_file(stream, NCU_REPORT, file) as path:
         if sys.platform != "linux":
             return _table(str(path), file)
         # The package aborts the process on some damaged reports, so it runs in a child process.

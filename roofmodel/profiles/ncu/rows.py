@@ -19,13 +19,13 @@ from roofmodel.profiles.kernel import Extent, ReaderWarning
 from roofmodel.profiles.ncu import metric_names
 from roofmodel.profiles.ncu.device_attributes import in_base_units, nvtx_names, scale
 from roofmodel.profiles.ncu.launch_tables import LaunchKind, LaunchTable, pad
+from roofmodel.profiles.signatures import NCU_HEADER
 from roofmodel.profiles.streams import NO_LAST_NEWLINE, Lines, limited_name
 
 RERUN = Message(
     "run the line of ", Command("`roof ncu-command`", "`roofmodel.ncu_command`"),
     ", or `ncu --import REPORT --csv --page raw`",
 )  # fmt: skip
-HEADER = re.compile(r'^\ufeff?(?:"?ID"?|"?Process ID"?),.*\bKernel Name\b', re.MULTILINE)
 _QUOTED_ROW, _BARE_ROW = re.compile(r'"\d*",'), re.compile(r"\d*,")
 # Columns that determine the kind of a launch. Rows of the same launch agree in the first fields of `LaunchKind`.
 _KIND = ["Kernel Name", "Process ID", "Process Name", "Device", "Grid Size", "Block Size"]
@@ -59,7 +59,7 @@ class _Cell(NamedTuple):
 
 def starts_new_row(line: str) -> bool:
     """Whether a line starts a row or header, or is ncu's own output, so it does not continue a quoted cell."""
-    return bool(_QUOTED_ROW.match(line) or HEADER.match(line) or line.startswith("=="))
+    return bool(_QUOTED_ROW.match(line) or NCU_HEADER.match(line) or line.startswith("=="))
 
 
 class RowReader:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import BinaryIO
 
 from roofmodel.errors import ProfileError
-from roofmodel.profiles import nsys_stats, nvprof, nvprof_database, rocprof
+from roofmodel.profiles import signatures
 from roofmodel.profiles.kernel import Kernel, Profile, without_impossible_values
 from roofmodel.profiles.timelines.timeline import (
     CALLS,
@@ -39,13 +39,19 @@ def read_nvprof(file: BinaryIO, name: str) -> Timeline:
     """
     head = file.read(HEAD)
     file.seek(0)
-    if nvprof_database.recognize(head):
+    if signatures.nvprof_database(head):
+        from roofmodel.profiles import nvprof_database
+
         return nvprof_database.read_timeline(file, name)
+    from roofmodel.profiles import nvprof
+
     return _timeline(nvprof.read(file, name), name, "collect with `nvprof --csv --print-gpu-trace`")
 
 
 def read_nsys_stats(file: BinaryIO, name: str) -> Timeline:
     """The activities of `nsys stats --report cuda_gpu_trace`. Raises ProfileError for a summary."""
+    from roofmodel.profiles import nsys_stats
+
     return _timeline(
         nsys_stats.read(file, name), name, "collect with `nsys stats --report cuda_gpu_trace --format csv`"
     )
@@ -53,6 +59,8 @@ def read_nsys_stats(file: BinaryIO, name: str) -> Timeline:
 
 def read_rocprof(files: Iterable[tuple[BinaryIO, str]]) -> Timeline:
     """The kernels and copies of a run of rocprofv3 or of the older rocprof. Raises ProfileError for a summary."""
+    from roofmodel.profiles import rocprof
+
     profile = rocprof.read_all(files)
     return _timeline(profile, profile.files[0], "collect with `rocprofv3 --kernel-trace`")
 

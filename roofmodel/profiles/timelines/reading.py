@@ -13,9 +13,8 @@ from typing import BinaryIO
 
 from roofmodel.errors import Option, ProfileError
 from roofmodel.files.text_files import display_names
-from roofmodel.profiles import nsys, rocprof_database, torch_trace
-from roofmodel.profiles.nsys_database import is_database
 from roofmodel.profiles.reading import InputFile, opened_sources, profiler_files, recognized
+from roofmodel.profiles.signatures import is_sqlite
 from roofmodel.profiles.timelines import activity_tables, step_table
 from roofmodel.profiles.timelines.timeline import UNKNOWN, Timeline, count_joined
 
@@ -28,17 +27,23 @@ _OF_ONE_RUN = re.compile(
 
 
 def _nsys(file: BinaryIO, name: str, with_samples: bool = False) -> Timeline:
-    if is_database(file):
+    if is_sqlite(file):
+        from roofmodel.profiles import nsys
+
         return _with_warnings(nsys.read_timeline(file, name, with_samples))
     return activity_tables.read_nsys_stats(file, name)
 
 
 def _torch(file: BinaryIO, name: str) -> Timeline:
+    from roofmodel.profiles import torch_trace
+
     return _with_warnings(torch_trace.read_timeline(file, name))
 
 
 def _rocprof(file: BinaryIO, name: str, others: Iterable[InputFile] = ()) -> Timeline:
-    if is_database(file):
+    if is_sqlite(file):
+        from roofmodel.profiles import rocprof_database
+
         timeline = rocprof_database.read_timeline(file, name)
         return _with_warnings(timeline) if len(timeline.calls) else timeline  # without calls no launch is known
     with ExitStack() as streams:

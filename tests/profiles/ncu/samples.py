@@ -3,6 +3,7 @@
 import io
 from typing import BinaryIO
 
+from roofmodel.profiles import signatures
 from roofmodel.profiles.kernel import Kernel, Profile
 from roofmodel.profiles.ncu import reader as ncu
 
@@ -22,7 +23,7 @@ def row(metric: str, unit: str, value: str, number=0, section="Command line prof
 
 def read(text: str | bytes, generation: str | None = None) -> Profile:
     data = text if isinstance(text, bytes) else text.encode()
-    assert ncu.recognize(data[: 1 << 20])
+    assert signatures.ncu(data[: 1 << 20])
     return read_file(io.BytesIO(data), "file.csv", generation)
 
 

@@ -18,7 +18,7 @@ import pytest
 from roofmodel.errors import ProfileError
 from roofmodel.profiles import reading
 from roofmodel.profiles.kernel import Evidence
-from roofmodel.profiles.ncu.report import MAGIC
+from roofmodel.profiles.signatures import NCU_REPORT
 from tests.profiles.ncu.samples import read_file
 from tests.profiles.samples import measured
 
@@ -108,11 +108,11 @@ def holding(monkeypatch):
 
     def install(*parts):
         def load_report(path):
-            assert Path(path).read_bytes().startswith(MAGIC)
+            assert Path(path).read_bytes().startswith(NCU_REPORT)
             return [list(part) for part in parts]
 
         monkeypatch.setitem(sys.modules, "ncu_report", SimpleNamespace(load_report=load_report))
-        return io.BytesIO(MAGIC + b"\2\0\0\0")
+        return io.BytesIO(NCU_REPORT + b"\2\0\0\0")
 
     return install
 
@@ -200,7 +200,7 @@ def test_a_file_is_read_in_place_and_a_compressed_one_from_a_copy(holding, tmp_p
 def test_without_the_package_the_message_says_what_to_install_or_to_run(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "ncu_report", None)
     file = tmp_path / "my run.ncu-rep"
-    file.write_bytes(MAGIC)
+    file.write_bytes(NCU_REPORT)
     with pytest.raises(ProfileError) as caught:
         reading.read([file])
     assert "pip install ncu-report" in str(caught.value)
@@ -225,7 +225,7 @@ def test_the_package_refuses_a_file_that_only_begins_like_a_report():
     pytest.importorskip("ncu_report", reason="ncu-report is not installed: pip install ncu-report")
     for tail in (b"", b"\2\0\0\0", b"no report at all" * 100):
         with pytest.raises(ProfileError, match="no results"):
-            read_file(io.BytesIO(MAGIC + tail), "r.ncu-rep")
+            read_file(io.BytesIO(NCU_REPORT + tail), "r.ncu-rep")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux reads a report in a process of its own")
@@ -233,4 +233,4 @@ def test_a_report_that_crashes_the_package_is_refused(monkeypatch):
     package = SimpleNamespace(load_report=lambda path: os._exit(134))
     monkeypatch.setitem(sys.modules, "ncu_report", package)
     with pytest.raises(ProfileError, match="the report is damaged: ncu-report aborted; or run: ncu --import"):
-        read_file(io.BytesIO(MAGIC + b"\2\0\0\0"), "r.ncu-rep")
+        read_file(io.BytesIO(NCU_REPORT + b"\2\0\0\0"), "r.ncu-rep")
