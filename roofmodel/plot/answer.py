@@ -27,11 +27,9 @@ from roofmodel.plot.columns import (
 )
 from roofmodel.plot.comparison import KernelChange, total_seconds
 from roofmodel.plot.data import comparison_document, kernels_document, points_document
-from roofmodel.plot.instructions import draw_instructions, instruction_rows, instruction_table
 from roofmodel.plot.panels import COUNTED, heading, letter_of, letters_of, panels_of, sources
 from roofmodel.plot.place import DeviceProfile, MeasuredKernels, Roofline, RooflinePlot
 from roofmodel.profiles.kernel import Kernel
-from roofmodel.report import chart
 from roofmodel.report.document import Block, Document, Figure, Heading, LazyBlocks, OnlyTerminal, Paragraph, Rows
 from roofmodel.report.table import SECONDS, TEXT, Column, Table
 from roofmodel.roofline.judged_kernels import (
@@ -125,6 +123,8 @@ def _with_headings(parts: Sequence[Part]) -> Iterator[Block]:
 def _flat(plot: RooflinePlot) -> Rows:
     """A row for each point."""
     if plot.instructions:
+        from roofmodel.plot.instructions import instruction_rows, instruction_table
+
         return Rows(instruction_table(plot.rooflines), instruction_rows(plot.rooflines))
     return Rows(point_file_table(plot.rooflines), point_rows(plot.rooflines))
 
@@ -135,6 +135,8 @@ def _draw(plot: RooflinePlot, file: Path, form: str) -> None:
 
     subtitle = provenance(panels_of(plot), sources(plot))
     if plot.instructions:
+        from roofmodel.plot.instructions import draw_instructions
+
         draw_instructions(plot, heading(plot), subtitle, file, form)
     else:
         answers = not plot.hide_answers
@@ -212,6 +214,8 @@ def _points(points: Sequence[Point], letters: Mapping[str, str], title: str, sha
 
 def _chart(panel: Panel, letters: Mapping[str, str], width: int) -> Group:
     """A panel's DRAM points in a chart of characters, marked with the letters of their rows."""
+    from roofmodel.report import chart
+
     top = panel.pipes[0]
     drawn = [p for p in panel.drawn if p.level == "dram" and (p.share is None or p.share >= MIN_SHARE)]
     chart_marks = [
@@ -236,6 +240,8 @@ def _chart(panel: Panel, letters: Mapping[str, str], width: int) -> Group:
 
 def _instructions(roofline: Roofline) -> Part:
     """The points of the instruction roofline of a device."""
+    from roofmodel.plot.instructions import instruction_rows, instruction_table
+
     issue = issue_peak(roofline.device, roofline.ceilings.clock)
     ceilings = [f"issue {units.si(issue)}inst/s"] if issue else []
     ceilings += [

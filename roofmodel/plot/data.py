@@ -9,7 +9,6 @@ from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Pipe
 from roofmodel.plot.columns import CHANGES, kernel_rows, kernel_table, point_file_table, point_rows
 from roofmodel.plot.comparison import KernelChange, total_seconds
-from roofmodel.plot.instructions import instructions_document
 from roofmodel.plot.place import MeasuredKernels, Roofline, RooflinePlot
 
 # A document of one device has its name at the top. A document of several devices has null there, and a key "hardware"
@@ -57,6 +56,8 @@ def _device_key(devices: Sequence[Roofline], hardware: str | None) -> dict[str, 
 
 def points_document(plot: RooflinePlot) -> dict[str, Any]:
     """The document `roofmodel.points/1`."""
+    from roofmodel.plot.instructions import instructions_document
+
     rooflines = plot.rooflines
     only = rooflines[0].identification if len(rooflines) == 1 else None
     return {
