@@ -343,7 +343,7 @@ def describe_remarks(estimate: Estimate, phase: PhaseEstimate) -> list[str]:
 
 
 def _describe_stage(phase: PhaseEstimate) -> str | None:
-    """`stage 4 of 4, the slowest: layers 36–47 and the head`, for pipeline parallelism."""
+    """`stage 4 of 4, the slowest at the bound: layers 36–47 and the head`, for pipeline parallelism."""
     parallel = phase.step.parallel
     if parallel.pp == 1:
         return None
@@ -351,7 +351,7 @@ def _describe_stage(phase: PhaseEstimate) -> str | None:
     parts = [f"layers {units.ranges(layers)}" if len(layers) > 1 else f"layer {layers[0]}"]
     groups = {placed.operator.group for placed in phase.placed}
     parts = ["the embedding"] * ("embedding" in groups) + parts + ["the head"] * ("head" in groups)
-    return f"pipeline stage {parallel.stage + 1} of {parallel.pp}, the slowest: {' and '.join(parts)}"
+    return f"pipeline stage {parallel.stage + 1} of {parallel.pp}, the slowest at the bound: {' and '.join(parts)}"
 
 
 def describe_uncached(phase: PhaseEstimate) -> str | None:

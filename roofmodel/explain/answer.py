@@ -200,7 +200,8 @@ def _waits(phase: PhaseEstimate, seconds: Callable[[StageTime], Number]) -> list
     step, words, numbers = phase.step, [], []
     parts = f" / {step.parallel.vpp} parts" if step.parallel.vpp > 1 else ""
     for part, *times in phase.stage_times:
-        this_stage, all_stages = (units.seconds(plain(seconds(time)), 4) for time in times)
+        *_, through_all, behind = values = [plain(seconds(time)) for time in times]
+        this_stage, all_stages, longer = (units.seconds(value, 4) for value in values)
         which = f"{part}: " if len(phase.stage_times) > 1 else ""
         if part in ("decode", "decodes"):
             words.append(f"{which}one microbatch through all stages - microbatches × one microbatch through this stage")
@@ -209,6 +210,9 @@ def _waits(phase: PhaseEstimate, seconds: Callable[[StageTime], Number]) -> list
         else:
             words.append(f"{which}(one microbatch through all stages - through this stage){parts}")
             numbers.append(f"{which}({all_stages} - {this_stage}){parts}")
+        if behind > 1e-9 * through_all:  # more than rounding
+            words[-1] += " + how much longer the slowest stage takes"
+            numbers[-1] += f" + {longer}"
     return [text_form("; ".join(words)), text_form("; ".join(numbers))]
 
 

@@ -14,6 +14,9 @@ a pipeline too: the next token of a microbatch starts when the last stage has fi
 
     max(m t, T)
 
+The estimate is that of the stage with the longest bound, so that its FLOPs and bytes do not depend on the engine. Where
+these times are longer for another stage, because its kernels are slow in an engine, the stage waits for the difference.
+
 Work that runs once per step (gradient exchange and optimizer) is added. Sends do not overlap with computation.
 
 The parts of a phase are prefill and decodes of generation, or forward, backward and optimizer. The prefill gives the
@@ -29,7 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
-from operator import add, itemgetter, or_
+from operator import add, or_, sub
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roofmodel.counting import phases
@@ -87,8 +90,9 @@ class PhaseEstimate(NamedTuple):
     uncached: Uncached | None = None  # generation: the same without a KV cache
     first_and_last: tuple[StageTime, ...] = ()  # generation: its first and its last decode
     idle: StageTime = StageTime()  # while the GPU waits for other pipeline stages
-    stage_times: tuple[tuple[str, StageTime, StageTime], ...] = ()
-    """Part of the phase, time of one microbatch on this stage, time through all stages."""
+    stage_times: tuple[tuple[str, StageTime, StageTime, StageTime], ...] = ()
+    """Part of the phase, time of one microbatch on this stage and through all stages, and how much longer the slowest
+    stage takes for the part."""
     replicas: ReplicaTimes = ReplicaTimes()  # data-parallel training
     buffers: int = 0  # of batch norms
 
@@ -377,9 +381,11 @@ def expected_totals(expected: Expected | None) -> dict[str, Any]:
 
 
 def slowest_stage(arch: Architecture, device: Device, step: Step, engine: Engine) -> PhaseEstimate:
-    """A phase on a GPU of the slowest pipeline stage. Raises WorkloadError where the device lacks the format."""
-    estimates = estimates_by_stage(arch, device, step, engine)
-    return max(zip(busy_seconds(estimates), estimates, strict=True), key=itemgetter(0))[1]
+    """A phase on a GPU of the pipeline stage with the longest bound, which is that of every engine.
+
+    Raises WorkloadError where the device lacks the format.
+    """
+    return max(estimates_by_stage(arch, device, step, engine), key=lambda phase: total_seconds(phase.placed))
 
 
 def estimates_by_stage(
@@ -398,20 +404,39 @@ def estimates_by_stage(
         part: pipeline_latency([(count, stage[part]) for (count, _), stage in zip(staged, times, strict=True)])
         for part in times[0]
     }
+    behind = {
+        part: _times_behind_longest(
+            [_time_of_part(part, phase, stage[part], latency) for phase, stage in zip(estimates, times, strict=True)]
+        )
+        for part, latency in latencies.items()
+    }
     return [
         phase._replace(
-            idle=_sum_of_times(idle_time(part, step, stage[part], latencies[part]) for part in stage),
-            stage_times=tuple((part, stage[part], latencies[part]) for part in stage),
+            idle=_sum_of_times(idle_time(part, step, stage[part], latencies[part], behind[part][i]) for part in stage),
+            stage_times=tuple((part, stage[part], latencies[part], behind[part][i]) for part in stage),
         )
-        for phase, stage in zip(estimates, times, strict=True)
+        for i, (phase, stage) in enumerate(zip(estimates, times, strict=True))
     ]
 
 
-def busy_seconds(estimates: Sequence[PhaseEstimate]) -> list[Number]:
-    """Seconds that a GPU of each stage is busy: expected, or the bound of all stages where one has no expected time."""
-    expected = [phase.busy for phase in estimates]
-    known_times = [each.value for each in expected if each is not None]
-    return known_times if len(known_times) == len(estimates) else [total_seconds(phase.placed) for phase in estimates]
+def _time_of_part(part: str, phase: PhaseEstimate, own: StageTime, latency: StageTime) -> StageTime:
+    """The time of a part of a phase on a stage, with its host and its wait, from those of one microbatch."""
+    many, idle = phase.step.microbatches, idle_time(part, phase.step, own, latency, StageTime())
+    busy = phase.with_host(own.expected and many * own.expected, part)
+    return StageTime(many * own.bound + idle.bound, busy and idle.expected and busy + idle.expected)
+
+
+def _times_behind_longest(times: Sequence[StageTime]) -> list[StageTime]:
+    """How much longer the longest of these times is than each."""
+    bound = reduce(maximum, (time.bound for time in times))
+    known_times = [time.expected for time in times if time.expected is not None]
+    if len(known_times) < len(times):
+        return [StageTime(bound - time.bound, None) for time in times]
+    longest = [reduce(maximum, values) for values in zip(*known_times, strict=True)]
+    return [
+        StageTime(bound - time.bound, Expected(*map(sub, longest, expected)))
+        for time, expected in zip(times, known_times, strict=True)
+    ]
 
 
 def without_cache(arch: Architecture, device: Device, step: Step) -> Uncached:
@@ -446,14 +471,14 @@ def pipeline_latency(times: Sequence[tuple[int, StageTime]]) -> StageTime:
     )
 
 
-def _sum_of_times(times: Iterator[StageTime]) -> StageTime:
+def _sum_of_times(times: Iterable[StageTime]) -> StageTime:
     bound, expected = zip(*times, strict=True)
     known_times = [each for each in expected if each is not None]
     return StageTime(sum(bound), sum(known_times[1:], known_times[0]) if len(known_times) == len(expected) else None)
 
 
-def idle_time(part: str, step: Step, stage: StageTime, latency: StageTime) -> StageTime:
-    """The time that a stage waits for the other stages."""
+def idle_time(part: str, step: Step, stage: StageTime, latency: StageTime, behind: StageTime) -> StageTime:
+    """The time that a stage waits for the other stages. `behind` is how much longer the slowest of them takes."""
 
     def waiting_time(own_seconds: Number, latency_seconds: Number) -> Number:
         if part in ("decode", "decodes"):
@@ -461,7 +486,7 @@ def idle_time(part: str, step: Step, stage: StageTime, latency: StageTime) -> St
         return (latency_seconds - own_seconds) / step.parallel.vpp
 
     idle = stage.expected and latency.expected and Expected(*map(waiting_time, stage.expected, latency.expected))
-    return StageTime(waiting_time(stage.bound, latency.bound), idle)
+    return _sum_of_times([StageTime(waiting_time(stage.bound, latency.bound), idle), behind])
 
 
 LATENCIES = {"ttft": "prefill", "tpot": "decodes"}
@@ -476,9 +501,9 @@ def stage_time(phase: PhaseEstimate, stage: str) -> StageTime:
     """
     placed = phase.of_stage(stage)
     time = StageTime(total_seconds(placed), phase.with_host(running(placed, phase.launch), stage))
-    for part, own, through_all in phase.stage_times:
+    for part, *times in phase.stage_times:
         if part == stage:
-            idle = idle_time(part, phase.step, own, through_all)
+            idle = idle_time(part, phase.step, *times)
             expected = time.expected and idle.expected and time.expected + idle.expected
             time = StageTime(time.bound + idle.bound, expected)
     return time

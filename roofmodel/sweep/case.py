@@ -22,7 +22,8 @@ from roofmodel.options.workload import DECLARED, PARALLELISM, key_of
 from roofmodel.steps.capacity import usable_memory
 from roofmodel.steps.notes import exceeds_positions
 from roofmodel.steps.options import limited_length
-from roofmodel.steps.phase import PhaseEstimate, busy_seconds, estimates_by_stage, latency_totals, totals
+from roofmodel.steps.phase import PhaseEstimate, estimates_by_stage, latency_totals, totals
+from roofmodel.steps.placed import total_seconds
 from roofmodel.sweep import grid
 from roofmodel.sweep.tables import RESULTS, SCALING
 
@@ -190,10 +191,11 @@ def _part(case: GridCase, places: Sequence[Sequence[int]]) -> dict[str, Any]:
 
 
 def slowest_totals(staged: Sequence[PhaseEstimate]) -> dict[str, Any]:
-    """The totals on the slowest pipeline stage, point by point."""
-    (longest, *others), slowest = busy_seconds(staged), _totals(staged[0])
-    for phase, seconds in zip(staged[1:], others, strict=True):
-        is_slower, totals = seconds > longest, _totals(phase)
+    """The totals on the pipeline stage with the longest bound, point by point."""
+    longest, slowest = total_seconds(staged[0].placed), _totals(staged[0])
+    for phase in staged[1:]:
+        seconds, totals = total_seconds(phase.placed), _totals(phase)
+        is_slower = seconds > longest
         slowest = {name: _slower_value(is_slower, totals[name], old) for name, old in slowest.items()}
         longest = maximum(longest, seconds)
     return slowest

@@ -23,10 +23,14 @@ from roofmodel.counting.training import kept_bytes, kept_tensors
 from roofmodel.counting.training_share import TrainingShare
 from roofmodel.counting.workload import Parallel, Workload
 from roofmodel.devices.device import Device
+from roofmodel.engines.engine import Engine
 from roofmodel.estimate.answer import describe_uncached
 from roofmodel.models import hub
 from roofmodel.models.config import architecture
+from roofmodel.options.values import Phase
 from roofmodel.steps.estimate import estimate
+from roofmodel.steps.options import workload
+from roofmodel.steps.phase import estimates_by_stage
 from roofmodel.steps.placed import NO_TIME, placed, total_seconds
 
 GENERATION: list[dict[str, Any]] = [
@@ -434,6 +438,32 @@ def test_rows_of_a_sweep_describe_the_slowest_stage() -> None:
         assert row["expected_seconds"] == pytest.approx(phase.expected.value, rel=1e-12)
         assert row["bubble_seconds"] == pytest.approx(phase.idle.bound, rel=1e-9, abs=1e-18)
         assert row["memory_total"] == one.memory.total
+
+
+@pytest.mark.parametrize("phase", ["prefill", "decode", "generate", "train"])
+@pytest.mark.parametrize("model", ["distilgpt2", "gemma-3-1b-pt", "deepseek-v2-lite"])
+def test_the_engine_changes_no_flops_bytes_and_bounds_of_a_pipeline(model: str, phase: Phase) -> None:
+    """Their vocabularies or experts make a stage slow that is not the slowest one where the host launches kernels."""
+    arch = hub.load(model)
+    engines = ("megatron", "torch") if phase == "train" else ("vllm", "sglang", "megatron", "torch")
+    for pp in (2, 3):
+        found = [estimate(arch, A100, phase=phase, batch=8, pp=pp, engine=engine).phases[0] for engine in engines]
+        assert len({(each.step.parallel.stage, each.cost, each.bound_seconds) for each in found}) == 1
+
+
+@pytest.mark.parametrize("engine", ["vllm", "torch"])
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+@pytest.mark.parametrize("model", ["distilgpt2", "gemma-3-1b-pt", "deepseek-v2-lite"])
+def test_a_step_takes_at_least_the_time_of_each_pipeline_stage(model: str, phase: Phase, engine: str) -> None:
+    """Also of those whose bound is not the longest. With many microbatches the slowest stage takes most of the step."""
+    arch, options = hub.load(model), {"phase": phase, "batch": 32, "pp": 3, "micro_batch": 1, "engine": engine}
+    step = workload(arch, **options)[0].steps()[0]
+    stages = estimates_by_stage(arch, A100, step, Engine.load(engine))
+    busy = [stage.busy.value for stage in stages if stage.busy]
+    assert len(busy) == 3
+    for stage in stages:
+        assert stage.expected
+        assert max(busy) * (1 - 1e-9) <= stage.expected.value <= max(busy) * (1 + 2 / 32) * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
