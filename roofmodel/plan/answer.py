@@ -91,7 +91,7 @@ def _reasons(entries: tuple[Ranked, ...]) -> Iterator[str]:
         if entry.reason:
             yield f"{entry.rank}: {entry.reason}"
         if entry.rank == 1:
-            yield f"   a higher rate needs {entry.limit}"
+            yield f"{entry.rank}: a higher rate needs {entry.limit}"
 
 
 def _legends(plan: ServingPlan) -> Iterator[Paragraph]:

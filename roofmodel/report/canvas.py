@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import os
 import warnings
@@ -78,7 +79,9 @@ def picture(
         date = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(form, {})
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Glyph .* missing")  # a name with characters that the font lacks
-            figure.savefig(path, format=form, metadata={"Title": heading, **date})
+            drawn = io.BytesIO()  # writing to a full disk, matplotlib hides the system's error behind one of its own
+            figure.savefig(drawn, format=form, metadata={"Title": heading, **date})
+        path.write_bytes(drawn.getvalue())
     if form == "svg":
         _describe_svg(path, f"{heading}: {subtitle}")
 

@@ -30,6 +30,7 @@ SCRIPT_SOURCES = "script-src 'unsafe-inline'"
 IMAGE_SOURCES = "img-src data: blob:"
 """Sources that the content security policy of a page may allow, besides its own style."""
 MAX_ROWS = 1000  # of a table on a page
+WRAPPED = 30  # characters; a column of longer texts wraps them
 NAME_WIDTH = 90  # characters of a name, such as that of a kernel
 
 
@@ -132,13 +133,15 @@ def rows_html(block: Rows) -> str:
         for column, cells in shown.cells().items()
     }
 
+    wide = {c for c, cells in cells_by_column.items() if c.wrap and max(map(len, map(plain_text, cells))) > WRAPPED}
+
     def line(cells: Iterable[Cell | None], head: bool = False, bold: bool = False) -> str:
         texts = (cell_of(*each, head) for each in zip(cells_by_column, cells, strict=True))
         return f"<tr{_classes(bold=bold)}>{''.join(texts)}</tr>"
 
     def cell_of(column: Column, cell: Cell | None, head: bool) -> str:
         tag, scope = ("th", "col") if head else ("th", "row") if column.unit.shorten else ("td", "")
-        attributes = f' scope="{scope}"' * bool(scope) + _classes(word=column.unit.left, wrap=column.wrap)
+        attributes = f' scope="{scope}"' * bool(scope) + _classes(word=column.unit.left, wrap=column in wide)
         return f"<{tag}{attributes}>{escape(plain_text(cell or ''))}</{tag}>"
 
     if not cells_by_column:
