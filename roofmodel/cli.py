@@ -18,9 +18,10 @@ import typer
 from typer.core import TyperGroup
 
 from roofmodel.errors import RoofError, option_spelling
+from roofmodel.files.text_files import ASCII_FALLBACK
 from roofmodel.options.workload import REMOVED
 from roofmodel.report.command import typer_app
-from roofmodel.report.printing import ASCII_FALLBACK, flag, print_line, print_text
+from roofmodel.report.printing import flag, print_line, print_text
 
 __all__ = ["app", "interrupt", "main"]
 

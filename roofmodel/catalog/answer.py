@@ -255,16 +255,16 @@ class Ceiling(NamedTuple):
 
 
 def _value(title: str) -> Column:
-    return Column("value", title, COUNT, text=lambda each: each.written, wrap=True, meaning="its value in `unit`")
+    return Column("value", title, COUNT, text=lambda each: each.written, meaning="its value in `unit`")
 
 
 def _name(title: str) -> Column:
     return Column("name", title, wrap=True, meaning="the pipe, memory, link, or measured ceiling")
 
 
-RIDGE = Column("ridge", "ridge", NUMBER, wrap=True, meaning="FLOP per byte of DRAM; null for sparse matrices")
-ACCUMULATES = Column("accumulates", "accumulates", wrap=True, meaning="the format of sums")
-CAPACITY = Column("capacity", "size", MEMORY, wrap=True, meaning="bytes")
+RIDGE = Column("ridge", "ridge", NUMBER, meaning="FLOP per byte of DRAM; null for sparse matrices")
+ACCUMULATES = Column("accumulates", "accumulates", meaning="the format of sums")
+CAPACITY = Column("capacity", "size", MEMORY, meaning="bytes")
 BY = Column("by", "by", wrap=True, meaning="the benchmark that reached the value")
 SOURCE = Column("source", "source", wrap=True, meaning="where the number is from")
 PIPES = Table("pipes", (_name("pipe"), _value("peak"), RIDGE, ACCUMULATES, SOURCE))

@@ -8,6 +8,7 @@ a format that no reader reads, a message says what it is and which command makes
 
 from __future__ import annotations
 
+import codecs
 import os
 import shlex
 from collections import Counter
@@ -394,3 +395,23 @@ def foreign_model(head: bytes, name: str) -> str | None:
     if name.endswith((".safetensors", ".bin", ".pt", ".pth")) or head.startswith((_ZIP, _PICKLE)):
         return "a file of weights; give the config.json beside it"
     return None
+
+
+ASCII_FALLBACK = "roofmodel.ascii_fallback"
+"""The error handler for streams, `errors=ASCII_FALLBACK`: it replaces each character that the stream's encoding lacks
+by one ASCII character, so that columns stay aligned."""
+_PAIRS = (
+    "×x ·- ÷/ −- ≥> ≤< ≈~ –- —- …~ µu μu ²2 ³3 ᵀT “\" ”\" ‘' ’' →> ←< ↑^ ↓v "
+    "─- ╌- │| ┤| ├| ┴+ ┬+ └+ ┘+ ┌+ ┐+ ╱/ ●* ◆* ■# ▲^ ▼v █# ▉# ▊# ▋# ▌= ▍- ▎. ▏. ░."
+)
+_ASCII = {pair[0]: pair[1] for pair in _PAIRS.split()}
+
+
+def _to_ascii(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    missing = error.object[error.start : error.end]
+    return "".join(_ASCII.get(character, "?") for character in missing), error.end
+
+
+codecs.register_error(ASCII_FALLBACK, _to_ascii)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from roofmodel.errors import OutputError
+from roofmodel.files.text_files import ASCII_FALLBACK
 from roofmodel.report.document import (
     Block,
     Code,
@@ -26,7 +27,6 @@ from roofmodel.report.document import (
     TextTable,
     one_line,
 )
-from roofmodel.report.printing import ASCII_FALLBACK
 
 PREAMBLE = r"""\documentclass{article}
 \usepackage[a4paper,margin=2cm]{geometry}

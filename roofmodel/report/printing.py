@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,26 +21,6 @@ if TYPE_CHECKING:
 
 
 DEFAULT_WIDTH, MINIMUM_WIDTH = 80, 40  # columns; the default is for output without a terminal
-
-
-ASCII_FALLBACK = "roofmodel.ascii_fallback"
-"""The error handler for streams, `errors=ASCII_FALLBACK`: it replaces each character that the stream's encoding lacks
-by one ASCII character, so that columns stay aligned."""
-_PAIRS = (
-    "×x ·- ÷/ −- ≥> ≤< ≈~ –- —- …~ µu μu ²2 ³3 ᵀT “\" ”\" ‘' ’' →> ←< ↑^ ↓v "
-    "─- ╌- │| ┤| ├| ┴+ ┬+ └+ ┘+ ┌+ ┐+ ╱/ ●* ◆* ■# ▲^ ▼v █# ▉# ▊# ▋# ▌= ▍- ▎. ▏. ░."
-)
-_ASCII = {pair[0]: pair[1] for pair in _PAIRS.split()}
-
-
-def _replace(error: UnicodeError) -> tuple[str, int]:
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    missing = error.object[error.start : error.end]
-    return "".join(_ASCII.get(character, "?") for character in missing), error.end
-
-
-codecs.register_error(ASCII_FALLBACK, _replace)
 
 
 def flag(option: Option | Command) -> str:
