@@ -42,8 +42,6 @@ class NoteChoice(NamedTuple):
 
 
 _MOST_IMPORTANT = NoteChoice()
-result_check: ContextVar[Callable[[Any], None] | None] = ContextVar("result_check", default=None)
-"""What is done with a result before it is presented: the conditions of `--fail-if` judge it."""
 _choice: ContextVar[NoteChoice] = ContextVar("choice", default=_MOST_IMPORTANT)
 
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from roofmodel.report.base import result_check
+from roofmodel.report.printing import result_check
 
 if TYPE_CHECKING:
     from roofmodel.report.conditions import Condition, Row

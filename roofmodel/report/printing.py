@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from roofmodel import errors
@@ -14,12 +15,13 @@ from roofmodel.files.output_files import check_not_input
 from roofmodel.files.text_files import printable
 from roofmodel.numbers import units
 from roofmodel.options.values import OutputFormat
-from roofmodel.report.base import result_check
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
 
+result_check: ContextVar[Callable[[Any], None] | None] = ContextVar("result_check", default=None)
+"""What is done with a result before it is presented: the conditions of `--fail-if` judge it."""
 DEFAULT_WIDTH, MINIMUM_WIDTH = 80, 40  # columns; the default is for output without a terminal
 
 
