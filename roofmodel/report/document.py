@@ -184,6 +184,9 @@ class Document(NamedTuple):
         return next((block for block in self.blocks if isinstance(block, Figure)), None)
 
     def printed(self) -> Iterator[Block]:
-        """The blocks of Markdown, pages and LaTeX."""
+        """The blocks of Markdown, pages and LaTeX; the notes are a list at the end."""
         blocks = (block for block in self.blocks if not isinstance(block, OnlyTerminal))
-        return explained(blocks, lambda rows: [column.title or "" for column in rows.cells()])
+        yield from explained(blocks, lambda rows: [column.title or "" for column in rows.cells()])
+        if self.notes:
+            yield Heading("Notes")
+            yield Items([str(note) for note in self.notes])

@@ -37,8 +37,6 @@ NAME_WIDTH = 90  # characters of a name, such as that of a kernel
 def html(document: Document) -> str:
     """The page. Tables have at most `MAX_ROWS` rows; a picture is in SVG, with its text for those who do not see it."""
     content = [f"<h1>{escape(document.title)}</h1>", *map(_block, document.printed())]
-    if document.notes:
-        content += [_block(Heading("Notes")), _block(Items([str(note) for note in document.notes]))]
     return render_page(
         "<main>\n$content\n</main>\n</html>",
         title=document.title,

@@ -42,8 +42,6 @@ SECTIONS = {1: "section*", 2: "subsection*", 3: "subsubsection*"}
 def latex(document: Document) -> str:
     """The document as a complete LaTeX file. A figure is only in pages and in files of its own."""
     blocks = [Heading(document.title, 1), *document.printed()]
-    if document.notes:
-        blocks += [Heading("Notes"), Items([str(note) for note in document.notes])]
     texts = ("\n".join(_lines(block)) for block in blocks if not isinstance(block, Figure))
     return PREAMBLE + "\n\n".join(texts) + "\n\\end{document}"
 

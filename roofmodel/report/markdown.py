@@ -27,8 +27,6 @@ from roofmodel.report.latex import aligned
 def markdown(document: Document) -> str:
     """The document; its notes are a list at the end. A figure is only in pages and in files of its own."""
     blocks = [Heading(document.title, 1), *document.printed()]
-    if document.notes:
-        blocks += [Heading("Notes"), Items([str(note) for note in document.notes])]
     texts = ("\n".join(_lines(block)) for block in blocks if not isinstance(block, Figure))
     return "\n\n".join(filter(None, texts))
 
