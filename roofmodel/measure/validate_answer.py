@@ -7,6 +7,7 @@ import io
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import chain, starmap
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,7 @@ def document(validation: Validation) -> Document:
         if len(validation.by_op) == 1:
             parts = {name.removeprefix(f"{next(iter(validation.by_op))}: "): part for name, part in parts.items()}
         if parts:
-            lines += [(title, None), *parts.items()]
+            lines += [(title, None), *chain.from_iterable(starmap(_lines, parts.items()))]
     remarks = [
         "bound, expected: mean error relative to the measured time. median, 90 % (percentile), bias: of the expected "
         "time. inside: share of rows within its 80 % interval.",
@@ -117,14 +118,14 @@ def _fit_lines(validation: Validation) -> list[str]:
     return [text]
 
 
-def _lines(name: str) -> str:
-    """The name in lines of at most MAX_NAME characters, broken between its words."""
+def _lines(name: str, part: ErrorSummary) -> list[tuple[str, ErrorSummary | None]]:
+    """A line for the part, and lines without figures for the rest of a name of more than MAX_NAME characters."""
     lines = [""]
     for word in re.split(r"(?<=[_. ])|(?<=[a-z0-9])(?=[A-Z])", name):
         if lines[-1] and len(lines[-1] + word.rstrip()) > MAX_NAME:
             lines.append(" ")
         lines[-1] += word
-    return "\n".join(lines)
+    return [(lines[0], part), *((line, None) for line in lines[1:])]
 
 
 def _percent(part: float, sign: str = "", digits: int = 1) -> str:
@@ -134,7 +135,7 @@ def _percent(part: float, sign: str = "", digits: int = 1) -> str:
 
 def _label(line: tuple[str, ErrorSummary | None]) -> Cell:
     name, part = line
-    return (name, "dim") if part is None else _lines(name)
+    return (name, "dim") if part is None else name
 
 
 def _of_part(value: Callable[[ErrorSummary], Any]) -> Callable[[tuple[str, ErrorSummary | None]], Any]:
@@ -164,7 +165,7 @@ ERRORS = Table(
         Column(None, "faster than bound", COUNT, _of_part(lambda part: part.above_the_roof), wrap=True),
     ),
 )
-"""A line for each part of the rows, or with None a line above some parts."""
+"""A line for each part of the rows; a line with None is a title of parts or the rest of a long name."""
 
 
 def rows_csv(validation: Validation) -> str:
