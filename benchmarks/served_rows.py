@@ -41,7 +41,8 @@ from benchmarks import pages
 from benchmarks.errors import RelativeErrors, by_name
 from roofmodel.counting.workload import PromptChunk
 from roofmodel.devices.device import Device
-from roofmodel.engines.engine import Engine, Host
+from roofmodel.engines.engine import Engine
+from roofmodel.engines.engine_file import Host
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.hub import load
 from roofmodel.plan.layouts import Formats, Layout

@@ -6,12 +6,11 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 from roofmodel.devices.device import Hardware
-from roofmodel.files.output_files import PICTURES
 from roofmodel.options import values
 from roofmodel.options.signature import checked
 from roofmodel.options.values import Model, PathLike, ProgressCallback, no_progress
 from roofmodel.options.workload import lists_options
-from roofmodel.report.base import Result
+from roofmodel.report.base import PICTURES, Result
 from roofmodel.report.command import CommandLine
 from roofmodel.report.document import Document
 

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 from roofmodel.devices.device import Device, Hardware
 from roofmodel.errors import Text
-from roofmodel.files.output_files import PICTURES
 from roofmodel.options.signature import checked
 from roofmodel.options.values import CopyMode, Model
 from roofmodel.options.workload import lists_options
-from roofmodel.report.base import Result
+from roofmodel.report.base import PICTURES, Result
 from roofmodel.report.command import CommandLine
 from roofmodel.report.document import Document
 

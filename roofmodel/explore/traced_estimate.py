@@ -39,7 +39,8 @@ from roofmodel.counting.workload import Parallel, Workload
 from roofmodel.devices.calibration import TIMINGS, Calibration, Fit, Fitted
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Level, Link, Pipe, Unaligned
-from roofmodel.engines.engine import ANY, KINDS, Engine, default_for
+from roofmodel.engines.engine import Engine, default_for
+from roofmodel.engines.engine_file import ANY, KINDS
 from roofmodel.errors import WorkloadError
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.traced import Cases, Trace, Undecided, results

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from roofmodel.errors import OutputError
 from roofmodel.files.text_files import expand
-
-PICTURES = ("png", "svg", "pdf")
 
 
 def check(path: str, suffixes: Iterable[str]) -> Path:
@@ -67,23 +65,6 @@ def _files_of(name: str) -> Iterator[Path]:
         yield expand(text)
         yield expand(text) / "config.json"
         yield from map(Path, glob.iglob(text, recursive=True) if glob.has_magic(text) else ())
-
-
-def write(path: str, draw: Callable[[Path, str], None] | None, texts: Mapping[str, Callable[[], str]]) -> Path:
-    """Write one file in the format that its suffix selects; return its path.
-
-    `draw(file, form)` draws a picture (None: no picture formats); `texts` maps other suffixes to functions that return
-    the text. Raises OutputError.
-    """
-    suffixes = (*(PICTURES if draw else ()), *texts)
-    target = check(path, suffixes)
-    suffix = form(target, suffixes) or ""
-    if draw and suffix in PICTURES:
-        replace(target, lambda file: draw(file, suffix))
-    else:
-        content = texts[suffix]() + "\n"
-        replace(target, lambda file: file.write_text(content, encoding="utf-8"))
-    return target
 
 
 def replace(path: Path, write: Callable[[Path], object]) -> None:

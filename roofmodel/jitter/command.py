@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from roofmodel.files.output_files import PICTURES
 from roofmodel.options import values
 from roofmodel.options.signature import checked
 from roofmodel.options.values import FirstGap, PathLike, ProgressCallback, no_progress
-from roofmodel.report.base import Result
+from roofmodel.report.base import PICTURES, Result
 from roofmodel.report.command import CommandCall, CommandLine, call_with_progress
 from roofmodel.report.document import Document
 from roofmodel.report.printing import present, print_line

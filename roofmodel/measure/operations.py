@@ -17,7 +17,7 @@ from roofmodel.counting.layers.transformer import attention, experts, with_touch
 from roofmodel.counting.operator import Builder, Collective, Operator, fuse
 from roofmodel.counting.tensors import FORMATS, Widths
 from roofmodel.counting.workload import Step
-from roofmodel.engines.engine import Benchmark
+from roofmodel.engines.engine_file import Benchmark
 from roofmodel.errors import WorkloadError, choices, shorten
 from roofmodel.measure.layer_kernels import (
     Columns,

@@ -18,7 +18,8 @@ import numpy as np
 
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.device import Device
-from roofmodel.engines.engine import Benchmark, benchmark_of
+from roofmodel.engines.engine import benchmark_of
+from roofmodel.engines.engine_file import Benchmark
 from roofmodel.errors import ProfileError, WorkloadError, choices, shorten
 from roofmodel.files.text_files import decode
 from roofmodel.measure.operations import AT_MOST, OPERATIONS, PRECISIONS, widths, with_groups, without_gates

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from roofmodel.devices.device import Device, Hardware
 from roofmodel.errors import Option, WorkloadError
-from roofmodel.files.output_files import PICTURES
 from roofmodel.options import values
 from roofmodel.options.signature import checked
 from roofmodel.options.values import EngineName, EngineOption, PathLike
-from roofmodel.report.base import Result
+from roofmodel.report.base import PICTURES, Result
 from roofmodel.report.command import CommandCall, CommandLine
 from roofmodel.report.document import Document
 from roofmodel.report.printing import present

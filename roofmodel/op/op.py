@@ -15,7 +15,8 @@ from roofmodel.counting.operator import Operator
 from roofmodel.counting.tensors import Widths
 from roofmodel.counting.workload import Step
 from roofmodel.devices.device import Device
-from roofmodel.engines.engine import Benchmark, Engine, default_for
+from roofmodel.engines.engine import Engine, default_for
+from roofmodel.engines.engine_file import Benchmark
 from roofmodel.errors import AnswerNote, Option, Text, WorkloadError, choices, shorten
 from roofmodel.measure.operations import AT_MOST, OPERATIONS, PRECISIONS, TableOperation, widths
 from roofmodel.measure.table import MAX_SIZE

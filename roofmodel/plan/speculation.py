@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from roofmodel.counting.workload import UNIFORM, PromptChunk
-from roofmodel.engines.engine import Host
+from roofmodel.engines.engine_file import Host
 from roofmodel.errors import Option, WorkloadError
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.numbers.algebra import Number

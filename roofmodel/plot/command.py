@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 from roofmodel.devices.device import Hardware
 from roofmodel.errors import Option, OutputError, Text, WorkloadError
-from roofmodel.files.output_files import PICTURES
 from roofmodel.options import values
 from roofmodel.options.signature import checked
 from roofmodel.options.values import (
@@ -21,7 +20,7 @@ from roofmodel.options.values import (
 )
 from roofmodel.options.workload import lists_options
 from roofmodel.plot.kernels_command import names_for_checks
-from roofmodel.report.base import Result
+from roofmodel.report.base import PICTURES, Result
 from roofmodel.report.command import CommandCall, CommandLine, call_with_progress
 from roofmodel.report.document import Document
 from roofmodel.report.printing import check_outputs, present, print_line, save

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from roofmodel.report.document import Document, Rows
 
 
+PICTURES = ("png", "svg", "pdf")
 TEXT_FILES: Mapping[str, Literal["json", "csv", "markdown", "latex"]] = {
     "json": "json", "csv": "csv", "md": "markdown", "tex": "latex",
 }  # fmt: skip

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from roofmodel import errors
 from roofmodel.errors import Command, Option, Text, WorkloadError, choices
-from roofmodel.files.output_files import check_not_input
 from roofmodel.files.text_files import printable
 from roofmodel.numbers import units
 from roofmodel.options.values import OutputFormat
@@ -47,6 +46,8 @@ def check_outputs(report: Any, paths: Iterable[str] | None, inputs: Iterable[str
     Called before any work is done.
     """
     for path in paths or ():
+        from roofmodel.files.output_files import check_not_input
+
         report.check_output(path)
         check_not_input(path, filter(None, inputs))
 

@@ -13,7 +13,8 @@ from roofmodel.counting.workload import Step, Workload
 from roofmodel.devices.calibration import Calibration
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Level
-from roofmodel.engines.engine import CHOICES, Engine, default_for, is_chosen
+from roofmodel.engines.engine import Engine, default_for, is_chosen
+from roofmodel.engines.engine_file import CHOICES
 from roofmodel.errors import AnswerNote, Message, Option, Text, WarningNote, shorten
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.layers import Norm

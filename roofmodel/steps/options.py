@@ -12,7 +12,8 @@ from roofmodel.counting.workload import NO_IMAGE, UNIFORM, Parallel, Workload
 from roofmodel.devices import library
 from roofmodel.devices.calibration import Calibration
 from roofmodel.devices.device import Device
-from roofmodel.engines.engine import CHOICES, Engine, default_for, stated_kernels
+from roofmodel.engines.engine import Engine, default_for, stated_kernels
+from roofmodel.engines.engine_file import CHOICES
 from roofmodel.errors import Message, Option, Text, WorkloadError, choices, ignored, shorten
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.layers import Attention, LatentAttention, Part, Patches

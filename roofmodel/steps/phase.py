@@ -40,7 +40,8 @@ from roofmodel.counting.operator import Cost, Operator
 from roofmodel.counting.phases import distinct_stages, operators_without_cache
 from roofmodel.counting.workload import NO_IMAGE, Step
 from roofmodel.devices.device import Device
-from roofmodel.engines.engine import Engine, Host
+from roofmodel.engines.engine import Engine
+from roofmodel.engines.engine_file import Host
 from roofmodel.models.architecture import Architecture, ReferenceCode
 from roofmodel.numbers.algebra import Number, either, is_just, maximum, plain, whole
 from roofmodel.steps.placed import (

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, TextIO, Unpack
 
 from roofmodel.devices.device import Device, Hardware
 from roofmodel.errors import OutputError, Text
-from roofmodel.files.output_files import PICTURES
 from roofmodel.options import values
 from roofmodel.options.signature import checked
 from roofmodel.options.values import (
@@ -26,7 +25,7 @@ from roofmodel.options.values import (
     no_progress,
 )
 from roofmodel.options.workload import lists_axes
-from roofmodel.report.base import TEXT_FILES, Result
+from roofmodel.report.base import PICTURES, TEXT_FILES, Result
 from roofmodel.report.command import CommandCall, CommandLine
 from roofmodel.report.document import Document
 from roofmodel.report.printing import ignored, print_line, print_rich, remark
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     import pandas
 
     from roofmodel.options.keywords import GridOptions
-    from roofmodel.report.base import Picture
+    from roofmodel.report.base import PICTURES, Picture
     from roofmodel.sweep.sweep import Sweep
 
 

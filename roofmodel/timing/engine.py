@@ -1,7 +1,7 @@
 """The time of operators in an engine on a device: which kernel runs each operator, fused with which, and for how long.
 
 `Timing` is what a step builds once from a device and an engine. An engine fuses operators with neighboring ones
-(`roofmodel.engines.engine.FUSIONS`):
+(`roofmodel.engines.engine_file.FUSIONS`):
 
 - GEMMs with the same input, such as queries, keys and values, or gate and up, run as one GEMM with all their columns
   (`qkv`, `gate_up`, `latent_down`).
@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.device import Device
-from roofmodel.engines.engine import AllReduce, Engine
+from roofmodel.engines.engine import Engine
+from roofmodel.engines.engine_file import AllReduce
 from roofmodel.models.architecture import ReferenceCode
 from roofmodel.numbers.algebra import Number, either, maximum, minimum
 from roofmodel.timing.formula import elementwise_kind

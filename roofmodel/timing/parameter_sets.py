@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 from roofmodel.counting.operator import Operator
 from roofmodel.counting.tensors import number_format
 from roofmodel.devices.calibration import MAX_TRANSFER_ERROR, Fit, Fitted, Sets, Timing
-from roofmodel.engines.engine import AllReduce
+from roofmodel.engines.engine_file import AllReduce
 from roofmodel.numbers.algebra import Number
 from roofmodel.timing.formula import FormulaDescription
 

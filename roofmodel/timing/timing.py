@@ -13,7 +13,7 @@ from roofmodel.counting.operator import ROUNDS, Operator
 from roofmodel.devices.calibration import Calibration, Fit
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Link
-from roofmodel.engines.engine import AllReduce
+from roofmodel.engines.engine_file import AllReduce
 from roofmodel.numbers.algebra import Number, either, is_just, maximum, minimum, plain, power, product, trace_branches
 from roofmodel.timing import attention, gemm, parameter_sets
 from roofmodel.timing.formula import ELEMENTWISE, Chip, FormulaDescription, chip, elementwise_kind, elementwise_seconds

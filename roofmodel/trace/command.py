@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from roofmodel.devices.device import Hardware
 from roofmodel.errors import ProfileError
-from roofmodel.files.output_files import PICTURES
 from roofmodel.options import values
 from roofmodel.options.signature import checked
 from roofmodel.options.values import PathLike, ProgressCallback, RunGrouping, no_progress
-from roofmodel.report.base import Result
+from roofmodel.report.base import PICTURES, Result
 from roofmodel.report.command import CommandLine
 from roofmodel.report.document import Document
 

@@ -15,20 +15,8 @@ from roofmodel.compare.command import COMMAND as COMPARE
 from roofmodel.devices import library
 from roofmodel.devices.calibration import Calibration
 from roofmodel.devices.device import Device
-from roofmodel.engines.engine import (
-    CHOICES,
-    DEFAULT_CASES,
-    EXTRA_KERNELS,
-    FOLDER,
-    KINDS,
-    Benchmark,
-    Engine,
-    Training,
-    benchmark_of,
-    default_for,
-    names,
-    packaged,
-)
+from roofmodel.engines.engine import Engine, benchmark_of, default_for, names, packaged
+from roofmodel.engines.engine_file import CHOICES, DEFAULT_CASES, EXTRA_KERNELS, FOLDER, KINDS, Benchmark, Training
 from roofmodel.errors import EngineError, WorkloadError
 from roofmodel.models.hub import load
 from roofmodel.options.signature import helps

@@ -86,5 +86,5 @@ def test_a_read_only_file_is_refused_for_the_superuser_too() -> None:
 @pytest.mark.parametrize("length", [253, 255])
 def test_a_file_may_have_the_longest_name_that_the_system_permits(length: int) -> None:
     name = "a" * (length - 4) + ".csv"
-    output_files.write(name, None, {"csv": lambda: "text"})
+    output_files.replace(Path(name), lambda file: file.write_text("text"))
     assert [path.name for path in Path.cwd().iterdir()] == [name]

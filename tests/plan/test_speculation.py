@@ -8,7 +8,8 @@ import pytest
 from roofmodel.counting.phases import operators
 from roofmodel.counting.workload import PromptChunk
 from roofmodel.devices.device import Device
-from roofmodel.engines.engine import Engine, Host
+from roofmodel.engines.engine import Engine
+from roofmodel.engines.engine_file import Host
 from roofmodel.errors import WarningNote, WorkloadError
 from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture

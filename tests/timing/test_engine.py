@@ -9,7 +9,8 @@ import pytest
 
 import roofmodel
 from roofmodel.devices.device import Device
-from roofmodel.engines.engine import Engine, Host
+from roofmodel.engines.engine import Engine
+from roofmodel.engines.engine_file import Host
 from roofmodel.measure.operations import OPERATIONS, PRECISIONS, widths
 from roofmodel.models.hub import load
 from roofmodel.options.values import Phase

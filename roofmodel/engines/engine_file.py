@@ -1,0 +1,337 @@
+"""What an engine's YAML file states: the known names, the records of its values, and their reader.
+
+Messages of the reader name file and line.
+"""
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, get_args
+
+from roofmodel.errors import EngineError, choices
+from roofmodel.files.text_files import YamlValue, read_yaml
+from roofmodel.numbers import units
+from roofmodel.options.values import ComputeFormat, DataParallel, StorageFormat
+
+FUSIONS = {
+    "qkv": "projections of one attention layer that read the same input run as one GEMM",
+    "gate_up": "gate and up projections of an MLP run as one GEMM",
+    "latent_down": "the down-projections of multi-head latent attention run as one GEMM",
+    "quantize": "the kernel before a GEMM writes its input in the GEMM's narrower format",
+    "residual": "a residual add runs in the kernel of the norm after it",
+    "rotary": "rotary embedding runs in a neighboring kernel",
+    "experts": "the activation between the two GEMMs of the experts runs in their kernels",
+    "all_reduce_norm": "a norm runs in the kernel of the all-reduce before it",
+}
+"""What an engine can fuse. `roofmodel/timing/engine.py` has the time of each."""
+EXTRA_KERNELS = {
+    "attention_copies": "queries, keys and values are copied, because batched GEMMs need the rows of a head contiguous",
+    "scale_and_mask": "attention scales its scores and adds the mask in kernels of their own",
+    "fp32_softmax": "a softmax of attention that the model computes in fp32 is cast before and after it",
+    "composed": "norms, rotary embedding, gates and activations run a kernel for each operation of their code",
+    "norm_gradients": "the gradients of a norm's gain and bias read its input and gradient again",
+    "joined_gradients": "the gradients of the outputs of one fused GEMM, such as queries, keys and values, are joined",
+    "dropout": "dropout of attention, the masks of dropout before residual adds, and the gradients of both",
+    "residual_dropout": "dropout before a residual add runs in a kernel of its own",
+    "fp32_loss": "the logits are cast for a loss in fp32",
+}
+"""Kernels that an engine runs besides those of the operators. `roofmodel/timing/reference_code.py` has the bytes
+of each."""
+DEFAULT_CASES = {
+    "decoder_inference": "prefill, decode and generation of a decoder, plans of a service, and `roof op`",
+    "multi_gpu_training": "training of a transformer on several GPUs, unless --data-parallel differs from the engine's",
+    "other": "everything else",
+}
+"""What an engine is the default for; each has one packaged engine."""
+KINDS = (
+    "gemm", "prefill_attention", "decode_attention", "experts", "encoder_attention", "latent_prefill", "latent_decode",
+    "latent_products", "causal_convolution", "causal_convolution_update", "delta_rule_prefill", "delta_rule_decode",
+)  # fmt: skip
+"""Kinds of kernels of which an engine has its own, as in a device's calibration. Elementwise kernels are the same in
+all engines."""
+CHOICES = {
+    "gemm": ("gemm",),
+    "attention": ("prefill_attention", "decode_attention", "encoder_attention", "latent_prefill", "latent_decode"),
+    "moe": ("experts",),
+}
+"""Options that choose a kernel among those of an engine's file, and the kinds that they apply to."""
+ANY = "any"
+
+
+class LaunchTime(NamedTuple):
+    """Seconds of the host to launch one operator, with its 80 % interval."""
+
+    seconds: float
+    low: float
+    high: float
+
+
+class Host(NamedTuple):
+    """Seconds of the host in a step of a serving engine: per step, per sequence and per prompt token.
+
+    `overlapped`: the host prepares the next step while the GPU computes this one; otherwise the GPU waits.
+    """
+
+    step: float = 0.0
+    sequence: float = 0.0
+    prompt_token: float = 0.0
+    overlapped: bool = False
+
+
+class Training(NamedTuple):
+    """What an engine that trains does unless the options say otherwise: how replicas exchange gradients."""
+
+    data_parallel: DataParallel
+
+
+class Benchmark(NamedTuple):
+    """What a benchmark of an engine's kernels runs, in tables of measured operations.
+
+    `gemm_copies`: copies of A and of B that a GEMM uses in turn; `single_weights`: the formats of which B has one copy;
+    `fills_l2`: B has as many copies as fill L2, at most those. Experts: `gates_all_experts`, also those of models
+    without gates; `routes_by_groups`, as a router with groups of experts; `multiplies_reached_tokens`: a token with an
+    expert on one of several GPUs is multiplied there by all its experts. Kernels of a delta rule: `filters_keys`: only
+    the keys pass the causal convolution; `stateless_prefill`: a prefill reads and writes no state; `state`: its format.
+    """
+
+    gemm_copies: tuple[int, int] = (1, 5)  # of an unknown benchmark, whose weights come mostly from DRAM
+    single_weights: tuple[str, ...] = ()
+    fills_l2: bool = False
+    gates_all_experts: bool = False
+    routes_by_groups: bool = False
+    multiplies_reached_tokens: bool = False
+    filters_keys: bool = False
+    stateless_prefill: bool = False
+    state: str = "fp32"
+
+
+class BenchmarkRule(NamedTuple):
+    """Fields of a Benchmark for the versions of an engine since one, for the listed ones, or for all."""
+
+    since: tuple[int, ...]
+    versions: tuple[str, ...]
+    fields: dict[str, Any]
+
+    def applies(self, version: str) -> bool:
+        """Whether it applies to a version such as 1.3.0rc20."""
+        return version in self.versions if self.versions else numbers_of(version)[: len(self.since)] >= self.since
+
+
+class AllReduce(NamedTuple):
+    """An engine's own all-reduce over NVLink: its kernel, and the largest message in bytes that it reduces."""
+
+    own: str
+    up_to: float
+
+
+Kernels = Mapping[tuple[str, str, str], tuple[str, ...]]
+"""(kind, GPU generation or `any`, formats or `any`) -> names of parameter sets, the preferred one first."""
+
+
+KEYS = (
+    "like", "name", "version", "launch", "runtime", "extra_kernels", "kernels", "fuses", "pads_vocabulary",
+    "collectives", "host", "training", "options", "default_for", "kernel_names", "runs_kernels_of", "benchmarks",
+    "source",
+)  # fmt: skip
+REQUIRED = ("name", "version", "kernels", "launch")  # without `like`
+RUNTIMES = ("eager", "megatron")
+OPTIONS = ("launch", "autocast")
+FOLDER = Path(__file__).parent
+PACKAGED = tuple(sorted(path.stem for path in FOLDER.glob("*.yaml") if "@" not in path.stem))
+"""The names of the packaged engines, without those of other versions."""
+GENERATIONS = ("Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell", ANY)
+LISTS: Mapping[str, Collection[str]] = {
+    "fuses": FUSIONS,
+    "extra_kernels": EXTRA_KERNELS,
+    "default_for": DEFAULT_CASES,
+    "runs_kernels_of": PACKAGED,
+}
+"""Keys whose values are lists of known names."""
+
+
+def read(path: Path, load: Callable[[str], Mapping[str, Any]]) -> dict[str, Any]:
+    """The fields of an Engine that a file states; `load` returns those of the engine that it is `like`.
+
+    Raises EngineError, with file and line, for an unknown or invalid entry.
+    """
+    try:
+        root = read_yaml(path, EngineError, "an engine's YAML file")
+    except FileNotFoundError:
+        raise EngineError(f"{path}: no such file; give an engine's YAML file or a name such as vllm") from None
+    entries = root.mapping(KEYS)
+    base: Mapping[str, Any] = {}
+    if "like" in entries:
+        base = {**_base(entries["like"], load), "name": path.stem}
+    else:
+        for key in REQUIRED:
+            if key not in entries:
+                raise root.error(
+                    f"the file lacks the key {key!r}; add 'like: vllm' to take the rest from another engine, or state "
+                    f"{', '.join(REQUIRED[:-1])} and {REQUIRED[-1]}"
+                )
+    fields: dict[str, Any] = {name: value for name, value in base.items() if name not in ("id", "file", "settings")}
+    for key, entry in entries.items():
+        if key in ("name", "version"):
+            fields[key] = entry.text()
+        elif key == "launch":
+            fields[key] = _launch(entry)
+        elif key == "runtime":
+            fields["host_runtime"] = entry.one_of(RUNTIMES)
+        elif key in LISTS:
+            if not entry.is_list:
+                raise entry.error(f"{key} must be a list of {', '.join(LISTS[key])}")
+            fields[key] = frozenset(item.one_of(LISTS[key]) for item in entry.items())
+        elif key == "kernels":
+            own = entry.mapping(KINDS)
+            of_base = {rule: listed for rule, listed in fields.get(key, {}).items() if rule[0] not in own}
+            fields[key] = of_base | _kernels(own)
+        elif key == "pads_vocabulary":
+            fields[key] = entry.flag()
+        elif key == "collectives":
+            fields |= _collectives(entry)
+        elif key == "host":
+            fields[key] = _host(entry)
+        elif key == "training":
+            scheme = entry.mapping(Training._fields, required=Training._fields)["data_parallel"]
+            fields[key] = Training(scheme.one_of(get_args(DataParallel)))  # type: ignore[arg-type]
+        elif key == "options":
+            fields[key] = tuple(item.one_of(OPTIONS) for item in entry.items())
+        elif key == "kernel_names":
+            fields[key] = tuple(item.text() for item in entry.items())
+        elif key == "benchmarks":
+            fields[key] = tuple(map(_benchmark_rule, entry.items()))
+        elif key == "source":
+            for source in entry.mapping().values():
+                source.text()
+    return fields
+
+
+def kernels_of_file(path: Path) -> tuple[str, list[tuple[str, YamlValue]]]:
+    """The engine that a valid file is `like`, or "", and the kind and the name of each kernel that the file states."""
+    entries = read_yaml(path, EngineError, "an engine's YAML file").mapping()
+    kernels = [
+        (kind, item)
+        for kind, of_kind in (entries["kernels"].mapping() if "kernels" in entries else {}).items()
+        for of_generation in _levels(of_kind, GENERATIONS).values()
+        for listed in _levels(of_generation, None).values()
+        for item in listed.items()
+    ]
+    if "collectives" in entries:
+        collectives = entries["collectives"].mapping()
+        own = [collectives["all_reduce"].mapping()["own"]] if "all_reduce" in collectives else []
+        kernels += [("collectives", item) for item in (*own, *filter(None, [collectives.get("else")]))]
+    return entries["like"].text() if "like" in entries else "", kernels
+
+
+def _base(value: YamlValue, load: Callable[[str], Mapping[str, Any]]) -> Mapping[str, Any]:
+    try:
+        return load(value.text())
+    except EngineError as error:
+        raise value.error(error.message) from None
+
+
+def _seconds(value: YamlValue, zero: bool = False) -> float:
+    text = value.text()
+    try:
+        seconds = float(units.parse(text, "s"))
+    except ValueError as error:
+        raise value.error(f"{value.path}: {error}") from None
+    if seconds < 0 or (seconds == 0 and not zero):
+        raise value.error(f"{value.path} is {text!r}; it must be a time such as 40 us")
+    return seconds
+
+
+def _launch(value: YamlValue) -> LaunchTime | None:
+    """`graph`, or the seconds per operator with their interval."""
+    if not value.is_mapping:
+        if value.text() != "graph":
+            raise value.error(f"launch is {value.text()!r}; it must be graph, or a mapping with seconds, low and high")
+        return None
+    entries = value.mapping(LaunchTime._fields, required=LaunchTime._fields)
+    seconds, low, high = (_seconds(entries[field]) for field in LaunchTime._fields)
+    if not low <= seconds <= high:
+        low_text, text, high_text = (entries[field].text() for field in ("low", "seconds", "high"))
+        raise value.error(f"launch has the interval {low_text} to {high_text}, which must contain seconds, {text}")
+    return LaunchTime(seconds, low, high)
+
+
+def _host(value: YamlValue) -> Host:
+    entries = value.mapping(Host._fields)
+    times = {name: _seconds(entry, zero=True) for name, entry in entries.items() if name != "overlapped"}
+    return Host(**times, overlapped="overlapped" in entries and entries["overlapped"].flag())
+
+
+def _benchmark_rule(value: YamlValue) -> BenchmarkRule:
+    """An entry of `benchmarks`: the versions that it applies to, and what their benchmarks run."""
+    entries, fields = value.mapping(("since", "versions", *Benchmark._fields)), dict[str, Any]()
+    for key, entry in entries.items():
+        if key in ("since", "versions"):
+            continue
+        if key == "gemm_copies":
+            of_each = entry.mapping(("a", "b"), required=("a", "b"))
+            fields[key] = of_each["a"].integer(), of_each["b"].integer()
+        elif key == "single_weights":
+            fields[key] = tuple(item.one_of(get_args(StorageFormat)) for item in entry.items())
+        elif key == "state":
+            fields[key] = entry.one_of(get_args(ComputeFormat))
+        else:
+            fields[key] = entry.flag()
+    since = numbers_of(entries["since"].text()) if "since" in entries else ()
+    if "since" in entries and not since:
+        raise entries["since"].error(f'{entries["since"].path} is no version such as "0.19"')
+    versions = tuple(item.text() for item in entries["versions"].items()) if "versions" in entries else ()
+    return BenchmarkRule(since, versions, fields)
+
+
+def _collectives(value: YamlValue) -> dict[str, Any]:
+    entries, fields = value.mapping(("all_reduce", "else")), dict[str, Any]()
+    if "else" in entries:
+        fields["collectives"] = entries["else"].text()
+    if "all_reduce" in entries:
+        own = entries["all_reduce"].mapping(AllReduce._fields, required=AllReduce._fields)
+        fields["all_reduce"] = AllReduce(own["own"].text(), own["up_to"].quantity("B"))
+    return fields
+
+
+def _kernels(kinds: Mapping[str, YamlValue]) -> dict[tuple[str, str, str], tuple[str, ...]]:
+    """The names by kind, generation and formats: a list for all of them, or mappings by generation or formats."""
+    kernels: dict[tuple[str, str, str], tuple[str, ...]] = {}
+    for kind, of_kind in kinds.items():
+        for generation, of_generation in _levels(of_kind, GENERATIONS).items():
+            for formats, listed in _levels(of_generation, None).items():
+                kernels[kind, generation, formats] = tuple(item.text() for item in listed.items())
+                if not kernels[kind, generation, formats]:
+                    raise listed.error(f"{listed.path} names no kernel")
+    return kernels
+
+
+def _levels(value: YamlValue, names: tuple[str, ...] | None) -> dict[str, YamlValue]:
+    """The entries of a mapping by generation (or, without `names`, by formats); one entry `any` for another value."""
+    if not value.is_mapping:
+        return {ANY: value}
+    keys = value.mapping()
+    if not keys:
+        raise value.error(f"{value.path} names no kernel")
+    if names is not None:
+        return {ANY: value} if all("/" in key for key in keys) else value.mapping(names)
+    for key, entry in keys.items():
+        if key != ANY:
+            _check_formats(key, entry)
+    return keys
+
+
+def _check_formats(key: str, entry: YamlValue) -> None:
+    """Raises EngineError for a key that is no pair of a compute format and a stored format."""
+    names = key.split("/")
+    if len(names) != 2:
+        raise entry.error(f"{key!r} is no pair of formats such as fp16/fp8")
+    if "bf16" in names:
+        raise entry.error(f"{key!r}: write {key.replace('bf16', 'fp16')!r}, which stands for bf16, too")
+    for name, formats in zip(names, (ComputeFormat, StorageFormat), strict=True):
+        if name not in (formats_of_kind := get_args(formats)):
+            raise entry.error(f"{key!r} has the unknown format {name!r}{choices(name, formats_of_kind)}")
+
+
+def numbers_of(version: str) -> tuple[int, ...]:
+    """The numbers of a version: (1, 3, 0, 20) of 1.3.0rc20."""
+    return tuple(map(int, re.findall(r"[0-9]{1,9}", version)))
