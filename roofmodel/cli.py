@@ -121,6 +121,41 @@ def interrupt(number: int, frame: FrameType | None) -> None:
 
 def main() -> None:
     """The console script: runs `app`, prints an error as one line, and exits with its code."""
+    _make_streams_safe()
+    with option_spelling(flag):
+        try:
+            status = app(standalone_mode=False)
+            sys.stdout.flush()
+        except RoofError as error:
+            status = _fail(str(error))
+        except (BrokenPipeError, SystemExit):  # the reader, such as `head`, closed the pipe (typer exits then)
+            _drop_stdout()
+            status = 0
+        except KeyboardInterrupt:
+            status = INTERRUPTED
+        except Exception as error:
+            status = _unexpected(error)
+    sys.exit(128 + _interrupted_by if status == INTERRUPTED else int(status or 0))
+
+
+def _unexpected(error: Exception) -> int:
+    """The exit code of an error of typer or of the system, or of a bug."""
+    if os.environ.get("ROOF_DEBUG"):
+        raise error
+    if isinstance(error, OSError) and error.filename is None:  # such as a full disk
+        _drop_stdout()
+        return _fail(f"the output cannot be written ({error.strerror})")
+    if hasattr(error, "format_message"):  # typer's error for an invalid command line
+        return _usage(error)
+    _fail(
+        f"a bug in roofmodel ({type(error).__name__}: {error}); "
+        "please report it with the command; ROOF_DEBUG=1 shows where"
+    )
+    return 1
+
+
+def _make_streams_safe() -> None:
+    """Replace streams that the caller closed, or that cannot write all characters or report a full disk."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by the caller
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  # open until the process ends
@@ -128,37 +163,6 @@ def main() -> None:
     if isinstance(sys.stdout.buffer, io.RawIOBase):  # PYTHONUNBUFFERED, with which output to a full disk fails silently
         fd, encoding = sys.stdout.fileno(), sys.stdout.encoding
         sys.stdout = open(fd, "w", encoding=encoding, errors=ASCII_FALLBACK, closefd=False)  # noqa: SIM115
-    with option_spelling(flag):
-        sys.exit(_run())
-
-
-def _run() -> int:
-    """Run `app`; the exit code."""
-    try:
-        status = app(standalone_mode=False)
-        sys.stdout.flush()
-    except RoofError as error:
-        status = _fail(str(error))
-    except (BrokenPipeError, SystemExit):  # the reader, such as `head`, closed the pipe (typer exits then)
-        _drop_stdout()
-        status = 0
-    except KeyboardInterrupt:
-        status = INTERRUPTED
-    except Exception as error:
-        if os.environ.get("ROOF_DEBUG"):
-            raise
-        if isinstance(error, OSError) and error.filename is None:  # such as a full disk
-            _drop_stdout()
-            status = _fail(f"the output cannot be written ({error.strerror})")
-        elif hasattr(error, "format_message"):  # typer's error for an invalid command line
-            status = _usage(error)
-        else:
-            _fail(
-                f"a bug in roofmodel ({type(error).__name__}: {error}); "
-                "please report it with the command; ROOF_DEBUG=1 shows where"
-            )
-            status = 1
-    return 128 + _interrupted_by if status == INTERRUPTED else int(status or 0)
 
 
 def _drop_stdout() -> None:

@@ -9,7 +9,7 @@ from roofmodel.options import values
 from roofmodel.options.signature import checked
 from roofmodel.options.values import FirstGap, PathLike, ProgressCallback, no_progress
 from roofmodel.report.base import PICTURES, Result
-from roofmodel.report.command import CommandCall, CommandLine, call_with_progress
+from roofmodel.report.command import CommandCall, CommandLine
 from roofmodel.report.document import Document
 from roofmodel.report.printing import present, print_line
 
@@ -126,7 +126,7 @@ def jitter(
 
 
 def _run(call: CommandCall, form: Any, output: Sequence[str]) -> None:
-    report = call_with_progress(call)
+    report = call()
     if "kernels" in call.given:
         print_line(f"wrote {call.given['kernels']}")
     present(report, form, output)

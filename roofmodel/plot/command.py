@@ -21,7 +21,7 @@ from roofmodel.options.values import (
 from roofmodel.options.workload import lists_options
 from roofmodel.plot.kernels_command import names_for_checks
 from roofmodel.report.base import PICTURES, Result
-from roofmodel.report.command import CommandCall, CommandLine, call_with_progress
+from roofmodel.report.command import CommandCall, CommandLine
 from roofmodel.report.document import Document
 from roofmodel.report.printing import check_outputs, present, print_line, save
 
@@ -170,7 +170,7 @@ def plot(
 
 def present_plot(call: CommandCall, form: Any, output: Sequence[str]) -> None:
     """Present the points, and without `-o` also write the default picture."""
-    report = call_with_progress(call)
+    report = call()
     present(report, form, output)
     if not output:  # the picture was not asked for: without a writable folder, the table is still a result
         try:

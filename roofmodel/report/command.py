@@ -30,14 +30,19 @@ class CommandCall(NamedTuple):
     """The arguments that the command line states; the others have their defaults."""
 
     def __call__(self, **more: Any) -> Any:
-        arguments = {**self.given, **more}
-        positional: list[Any] = []
-        parameters = inspect.signature(self.function).parameters.values()
-        for each in parameters if "files" in arguments else ():  # which are positional, and what is before them
+        """The result of the call with `more` arguments; a function with `progress` prints it on stderr by default."""
+        arguments, positional = {**self.given, **more}, list[Any]()
+        parameters = inspect.signature(self.function).parameters
+        for each in parameters.values() if "files" in arguments else ():  # which are positional, as what precedes them
             if each.kind is not each.KEYWORD_ONLY:
                 values = arguments.pop(each.name)
                 positional += values if each.kind is each.VAR_POSITIONAL else [values]
-        return self.function(*positional, **arguments)
+        if "progress" not in parameters or "progress" in more:
+            return self.function(*positional, **arguments)
+        from roofmodel.report import printing
+
+        with printing.reading_progress() as callback:
+            return self.function(*positional, **arguments, progress=callback)
 
     @property
     def inputs(self) -> list[str]:
@@ -47,19 +52,9 @@ class CommandCall(NamedTuple):
         return [path for value in paths for path in (value if isinstance(value, list) else [value])]
 
 
-def call_with_progress(call: CommandCall) -> Any:
-    """The result of the call, with progress on stderr while a function with `progress` reads files."""
-    if "progress" not in inspect.signature(call.function).parameters:
-        return call()
-    from roofmodel.report import printing
-
-    with printing.reading_progress() as callback:
-        return call(progress=callback)
-
-
 def present_result(call: CommandCall, form: Any, output: Sequence[str], shown: Mapping[str, Any] | None = None) -> None:
     """Call the function and present its result; `shown` are the given options of its `answer`."""
-    result = call_with_progress(call)
+    result = call()
     if form == "table" and isinstance(result, Result):
         from roofmodel.report.terminal import TerminalDocument
 

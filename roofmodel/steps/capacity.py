@@ -117,18 +117,11 @@ def largest_context(formula: MemoryFormula, needed: Memory, capacity: Number, li
     if exceeds_at_any_size(needed, capacity):
         return 0
     length = "seq" if formula.work.context is None else "context"
-    if _exceeds_at_one_token(formula.at({length: 2}), capacity):
+    # The cache of one token is at least half that of two; a length of 1 has a formula of its own, which takes longer.
+    at_two = formula.at({length: 2})
+    if _parameter_bytes(at_two) + at_two.kv_cache / 2 > capacity:
         return 0
     return largest(lambda n: formula.at({length: n}).total, capacity, limit, formula.sizes[length] or 1)
-
-
-def _exceeds_at_one_token(at_two: Memory, capacity: Number) -> bool:
-    """Whether the capacity is exceeded without activations, by the lower bound that follows from a length of 2.
-
-    The cache of one token is at least half the cache of two. This avoids the walks for a length of 1, which has a
-    formula of its own.
-    """
-    return bool(_parameter_bytes(at_two) + at_two.kv_cache / 2 > capacity)
 
 
 def exceeds_at_any_size(needed: Memory, capacity: Number) -> bool:
