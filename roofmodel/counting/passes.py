@@ -10,20 +10,8 @@ from roofmodel.counting.operator import Operator
 from roofmodel.counting.tensors import FORMATS, Format, Tensor, Widths
 from roofmodel.counting.workload import Step
 from roofmodel.models.architecture import Architecture, Stack, shard, stage
-from roofmodel.models.layers import (
-    Attention,
-    CrossAttention,
-    DeltaRule,
-    Embedding,
-    LatentAttention,
-    Lightning,
-    Mamba,
-    Mamba2,
-    Part,
-    ShortConvolution,
-    parts,
-)
-from roofmodel.numbers.algebra import Number, either, largest, minimum, quotient
+from roofmodel.models.layers import Embedding, Uncached, parts
+from roofmodel.numbers.algebra import Number, either, largest, quotient
 
 ONE_FORMAT = Widths(FORMATS["fp16"], FORMATS["fp16"], FORMATS["fp16"])
 Walk = Callable[[Architecture, Step], tuple[Operator, ...]]
@@ -182,26 +170,9 @@ def kv_cache_bytes(arch: Architecture, step: Step) -> Number:
         arch.times(layers) * step.widths.kv.bytes(step.microbatches * step.batch * elements)
         for layer, layers in arch.stack.kinds
         for part in parts(layer)
-        for elements in _cached_elements(part, step)
+        if not isinstance(part, Uncached)
+        for elements in part.cached(step.context + step.tokens, step.source)
     )
-
-
-def _cached_elements(part: Part, step: Step) -> Iterator[Number]:
-    """Elements that a part of a layer caches per sequence, by tensor."""
-    if isinstance(part, Attention | LatentAttention | CrossAttention):
-        yield from (_cached_tokens(part, step) * elements for elements in part.cached)
-    elif isinstance(part, Mamba | Mamba2 | DeltaRule | Lightning | ShortConvolution):
-        yield part.cached
-
-
-def _cached_tokens(att: Attention | LatentAttention | CrossAttention, step: Step) -> Number:
-    """Tokens per sequence (for cross-attention, encoder tokens) whose keys and values are cached after the pass."""
-    if isinstance(att, CrossAttention):
-        return step.source
-    tokens = step.context + step.tokens
-    if isinstance(att, LatentAttention) or att.window is None or not att.window_evicts:
-        return tokens
-    return minimum(tokens, att.window)
 
 
 def _is_parameter_or_cache(tensor: Tensor) -> bool:

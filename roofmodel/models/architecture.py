@@ -23,22 +23,14 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from roofmodel.errors import Text
 from roofmodel.models.layers import (
-    MLP,
+    KINDS,
     Attention,
-    CrossAttention,
-    DeltaRule,
     Embedding,
-    LatentAttention,
     Layer,
-    Lightning,
-    Mamba,
-    Mamba2,
     MoE,
     Norm,
     Part,
     Patches,
-    PerLayerGate,
-    ShortConvolution,
     parts,
 )
 from roofmodel.numbers.algebra import Number, ceil_div, is_just, maximum, quotient
@@ -300,31 +292,14 @@ def _layer(layer: Layer, tp: Number, within: Number) -> Layer:
 
 
 def _part(part: Part, tp: Number, within: Number) -> Part:
-    """The shard of a part."""
-    if isinstance(part, Attention):
-        selection = part.selection and part.selection._replace(heads=_replicated_share(part.selection.heads, tp))
-        kv_heads = _replicated_share(part.kv_heads, tp)
-        return part._replace(heads=quotient(part.heads, tp), kv_heads=kv_heads, selection=selection)
-    if isinstance(part, CrossAttention):
-        return CrossAttention(_part(part.attention, tp, within))  # type: ignore[arg-type]
-    if isinstance(part, LatentAttention):
-        return part._replace(heads=quotient(part.heads, tp))
-    if isinstance(part, MoE):
-        return part._replace(expert=_mlp(part.expert, within), shared=part.shared and _mlp(part.shared, tp))
-    if isinstance(part, MLP):
-        return _mlp(part, tp)
-    if isinstance(part, Mamba | ShortConvolution):
-        return part._replace(width=quotient(part.width, tp))
-    if isinstance(part, Lightning):
-        return part._replace(heads=quotient(part.heads, tp))
-    if isinstance(part, DeltaRule):
-        return part._replace(heads=quotient(part.heads, tp), value_heads=quotient(part.value_heads, tp))
-    assert isinstance(part, Mamba2)  # `obstacles` excludes all others
-    return part._replace(heads=quotient(part.heads, tp), groups=_replicated_share(part.groups, tp))
-
-
-def _mlp(mlp: MLP, gpus: Number) -> MLP:
-    return mlp._replace(width=quotient(mlp.width, gpus))
+    """The shard of a part, with those of the parts within it; `within` GPUs share each expert."""
+    kind = KINDS[type(part)]
+    shares = {name: quotient(getattr(part, name), tp) for name in kind.sharded}
+    shares |= {name: _replicated_share(getattr(part, name), tp) for name in kind.replicated}
+    for name, inner in zip(part._fields, part, strict=True):
+        if type(inner) in KINDS:
+            shares[name] = _part(inner, within if name == "expert" else tp, within)
+    return part._replace(**shares)
 
 
 def _replicated_share(count: Number, gpus: Number) -> Number:
@@ -346,34 +321,25 @@ def obstacles(arch: Architecture, tp: int, ep: int) -> Iterator[str]:
 
 
 def _obstacles_of_part(part: Part, tp: int, ep: int) -> Iterator[str]:
-    if isinstance(part, CrossAttention):
-        part = part.attention
-    within = max(1, tp // ep)  # GPUs that share an expert
-    sharded: list[tuple[str, Any, int]] = []  # name, size, GPUs: the size must be divisible
-    replicated: list[tuple[str, Any]] = []  # name, size: divisible by `tp`, or a divisor of it
-    if isinstance(part, Attention):
-        sharded = [("heads", part.heads, tp)]
-        replicated = [("key-value heads", part.kv_heads)] if part.kv_heads != part.heads else []
-        replicated += [("heads of the indexer", part.selection.heads)] if part.selection else []
-    elif isinstance(part, LatentAttention):
-        sharded = [("heads", part.heads, tp)]
-    elif isinstance(part, MLP):
-        sharded = [("columns of the MLP", part.width, tp)]
-    elif isinstance(part, MoE):
+    kind = KINDS[type(part)]
+    if kind.obstacle and tp > 1:
+        yield kind.obstacle
+    if isinstance(part, MoE):
+        within = max(1, tp // ep)  # GPUs that share an expert
         sharded = [("experts", part.experts, ep), ("columns of an expert", part.expert.width, within)]
         sharded += [("columns of the shared expert", part.shared.width, tp)] if part.shared else []
-    elif isinstance(part, Mamba):
-        sharded = [("channels of the state space", part.width, tp)]
-    elif isinstance(part, ShortConvolution):
-        sharded = [("channels of the convolution", part.width, tp)]
-    elif isinstance(part, Mamba2):
-        sharded, replicated = [("heads of the state space", part.heads, tp)], [("groups of its heads", part.groups)]
-    elif isinstance(part, DeltaRule | Lightning):
-        sharded = [("heads of linear attention", part.heads, tp)]
-    elif tp > 1:
-        yield "per-layer embeddings" if isinstance(part, PerLayerGate) else "token convolutions"
-    yield from (f"{size} {name}" for name, size, gpus in sharded if size % gpus)
-    yield from (f"{size} {name}" for name, size in replicated if size % tp and tp % size)
+        yield from (f"{size} {name}" for name, size, gpus in sharded if size % gpus)
+        return
+    sizes = {name: (getattr(part, attribute), False) for attribute, name in kind.sharded.items()}
+    sizes |= {name: (getattr(part, attribute), True) for attribute, name in kind.replicated.items()}
+    if isinstance(part, Attention) and part.kv_heads == part.heads:
+        del sizes["key-value heads"]
+    yield from (
+        f"{size} {name}" for name, (size, shared) in sizes.items() if size % tp and not (shared and tp % size == 0)
+    )
+    for inner in part:
+        if type(inner) in KINDS:
+            yield from _obstacles_of_part(inner, tp, ep)  # type: ignore[arg-type]
 
 
 def pipeline_runs(layers: int, pp: int, vpp: int) -> tuple[range, ...]:

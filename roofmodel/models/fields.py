@@ -325,6 +325,7 @@ FIELDS: dict[str, tuple[FieldType, Any]] = {
     "pooler_activation": (ACTIVATION, "tanh"),
     "labels": (LABELS, key("id2label", "num_labels", default=2, null=2)),
 }
+ACTIVATION_FIELDS = {name for name, (kind, _) in FIELDS.items() if kind is ACTIVATION}
 # The fields of a convolutional network; a function of the family builds its stages from them.
 NETWORK_FIELDS: dict[str, tuple[FieldType, Any]] = {
     "widths": (WIDTHS, REQUIRED),  # channels per stage

@@ -3,9 +3,10 @@
 Sizes are elements: ints, or SymPy symbols.
 """
 
+from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-from roofmodel.numbers.algebra import Number
+from roofmodel.numbers.algebra import Number, minimum
 
 
 class Norm(NamedTuple):
@@ -112,7 +113,7 @@ class DisentangledAttention(NamedTuple):
 
 
 class BlockSelection(NamedTuple):
-    """Block-sparse attention: an indexer selects, for each query, `kept` blocks of `size` consecutive keys.
+    """Block-sparse attention: an indexer selects, for each query, `blocks` of `block_size` consecutive keys.
 
     The block of the query is always one of them. The `heads` of the indexer have `head_dim` elements and share one key
     per token. Each selects for its own group of query heads.
@@ -120,8 +121,8 @@ class BlockSelection(NamedTuple):
 
     heads: Number
     head_dim: Number
-    size: Number
-    kept: Number
+    block_size: Number
+    blocks: Number
     norm: Norm  # of the indexer's queries and keys
 
 
@@ -154,12 +155,15 @@ class Attention(NamedTuple):
     kv_sharing: Literal["", "source", "reuses"] = ""  # later layers reuse its keys and values; it reuses earlier ones
     selection: BlockSelection | None = None  # each query attends to selected blocks of keys
 
-    @property
-    def cached(self) -> tuple[Number, ...]:
-        """Elements per token in the KV cache: keys, values, the indexer's key. Empty if it reuses another layer's."""
+    def cached(self, tokens: Number, source: Number) -> tuple[Number, ...]:
+        """Keys, values and the indexer's key of all tokens, or of those in the window; none if it reuses others."""
         if self.kv_sharing == "reuses":
             return ()
-        return *self.keys_and_values, *((self.selection.head_dim,) if self.selection else ())
+        if self.window is not None and self.window_evicts:
+            tokens = minimum(tokens, self.window)
+        return tuple(
+            tokens * size for size in (*self.keys_and_values, *((self.selection.head_dim,) if self.selection else ()))
+        )
 
     @property
     def keys_and_values(self) -> tuple[Number, Number]:
@@ -172,10 +176,9 @@ class CrossAttention(NamedTuple):
 
     attention: Attention
 
-    @property
-    def cached(self) -> tuple[Number, ...]:
-        """Elements per source token in the KV cache: keys, values."""
-        return self.attention.cached
+    def cached(self, tokens: Number, source: Number) -> tuple[Number, ...]:
+        """Keys and values of the source tokens."""
+        return self.attention.cached(source, source)
 
 
 class Indexer(NamedTuple):
@@ -200,16 +203,16 @@ class LatentAttention(NamedTuple):
     norm: Norm  # of the latents
     query_latent: Number | None = None  # size of the latent of the queries, if they have one
     rotary: bool = True  # whether rotary embedding is applied to the `rotary_dim` elements
-    gated: bool = False  # a sigmoid per head scales its output
+    gate: bool = False  # a sigmoid per head scales its output
     down_bias: bool = False  # on the projections to the latents
     out_bias: bool = False
     index_topk: Number | None = None  # each query attends to at most this many tokens, selected by an indexer
     indexer: Indexer | None = None  # None: the layer attends to all tokens, or to those selected by the layer before
 
-    @property
-    def cached(self) -> tuple[Number, ...]:
-        """Elements per token in the KV cache: the latent, the shared rotary key, the indexer's key."""
-        return self.latent, self.rotary_dim, *((self.indexer.head_dim,) if self.indexer else ())
+    def cached(self, tokens: Number, source: Number) -> tuple[Number, ...]:
+        """The latent, the shared rotary key and the indexer's key of all tokens."""
+        sizes = (self.latent, self.rotary_dim, *((self.indexer.head_dim,) if self.indexer else ()))
+        return tuple(tokens * size for size in sizes)
 
 
 class Mamba(NamedTuple):
@@ -217,18 +220,17 @@ class Mamba(NamedTuple):
 
     width: Number  # channels
     state: Number
-    rank: Number  # of the projection that computes a channel's time step
-    kernel: Number  # tokens of the causal convolution
+    step_rank: Number  # of the projection that computes a channel's time step
+    filter: Number  # tokens of the causal convolution
     activation: str
-    kernel_bias: bool = True
+    filter_bias: bool = True
     bias: bool = False
     out_bias: bool = False
     norm: Norm | None = None  # on time step, B and C
 
-    @property
-    def cached(self) -> Number:
-        """Elements per sequence in the cache, at any length: the states, the convolution's last tokens."""
-        return self.width * (self.state + self.kernel)
+    def cached(self, tokens: Number, source: Number) -> tuple[Number, ...]:
+        """The states and the last tokens of the convolution, at any length."""
+        return self.width * self.state, self.width * self.filter
 
 
 class Mamba2(NamedTuple):
@@ -238,32 +240,30 @@ class Mamba2(NamedTuple):
     head_dim: Number
     state: Number
     groups: Number
-    kernel: Number  # tokens of the causal convolution
+    filter: Number  # tokens of the causal convolution
     chunk: Number
     activation: str
-    kernel_bias: bool = True
+    filter_bias: bool = True
     bias: bool = False
     out_bias: bool = False
-    norm: bool = True  # the gate is a gated RMS norm
+    gate_norm: bool = True  # the gate is a gated RMS norm
 
-    @property
-    def cached(self) -> Number:
-        """Elements per sequence in the cache, at any length: the states, the convolution's last tokens."""
+    def cached(self, tokens: Number, source: Number) -> tuple[Number, ...]:
+        """The states and the last tokens of the convolution, at any length."""
         width = self.heads * self.head_dim
-        return width * self.state + (width + 2 * self.groups * self.state) * self.kernel
+        return width * self.state, (width + 2 * self.groups * self.state) * self.filter
 
 
 class ShortConvolution(NamedTuple):
-    """A causal depthwise convolution over `kernel` tokens, between two input-dependent gates (LFM2)."""
+    """A causal depthwise convolution over `filter` tokens, between two input-dependent gates (LFM2)."""
 
     width: Number  # channels
-    kernel: Number
-    bias: bool = False  # of the convolution and of the projections before and after it
+    filter: Number
+    filter_bias: bool = False  # of the convolution and of the projections before and after it
 
-    @property
-    def cached(self) -> Number:
-        """Elements per sequence in the cache, at any length: the convolution's last tokens."""
-        return self.width * self.kernel
+    def cached(self, tokens: Number, source: Number) -> tuple[Number, ...]:
+        """The last tokens of the convolution, at any length."""
+        return (self.width * self.filter,)
 
 
 class DeltaRule(NamedTuple):
@@ -278,7 +278,7 @@ class DeltaRule(NamedTuple):
     value_heads: Number
     head_dim: Number
     value_dim: Number
-    kernel: Number  # tokens of the causal convolution
+    filter: Number  # tokens of the causal convolution
     chunk: Number
     activation: str
     projections: tuple[tuple[str, ...], ...]
@@ -292,10 +292,9 @@ class DeltaRule(NamedTuple):
         """Channels of the convolution: queries, keys and values."""
         return 2 * self.heads * self.head_dim + self.value_heads * self.value_dim
 
-    @property
-    def cached(self) -> Number:
-        """Elements per sequence in the cache, at any length: the states, the convolution's last tokens."""
-        return self.value_heads * self.head_dim * self.value_dim + self.filtered * self.kernel
+    def cached(self, tokens: Number, source: Number) -> tuple[Number, ...]:
+        """The states and the last tokens of the convolution, at any length."""
+        return self.value_heads * self.head_dim * self.value_dim, self.filtered * self.filter
 
 
 class Lightning(NamedTuple):
@@ -303,13 +302,12 @@ class Lightning(NamedTuple):
 
     heads: Number
     head_dim: Number
-    block: Number
+    chunk: Number
     activation: str
 
-    @property
-    def cached(self) -> Number:
-        """Elements per sequence in the cache, at any length: a state per head."""
-        return self.heads * self.head_dim**2
+    def cached(self, tokens: Number, source: Number) -> tuple[Number, ...]:
+        """A state per head, at any length."""
+        return (self.heads * self.head_dim**2,)
 
 
 class MLP(NamedTuple):
@@ -353,20 +351,45 @@ class TokenConvolution(NamedTuple):
     activation: str
 
 
+Uncached = MLP | MoE | PerLayerGate | TokenConvolution
+"""Parts without a cache. The others have `cached`: elements of each cached tensor per sequence, by its length."""
 Part = (
-    Attention
-    | LatentAttention
-    | CrossAttention
-    | Mamba
-    | Mamba2
-    | DeltaRule
-    | Lightning
-    | ShortConvolution
-    | MLP
-    | MoE
-    | PerLayerGate
-    | TokenConvolution
+    Attention | LatentAttention | CrossAttention | Mamba | Mamba2 | DeltaRule | Lightning | ShortConvolution | Uncached
 )
+
+
+class PartKind(NamedTuple):
+    """How a kind of part is built and sharded.
+
+    * `prefixes`: an attribute has the value of the field of its name after one of these prefixes, or without any;
+    * `sharded`: attributes that tensor parallelism divides, with their names in messages;
+    * `replicated`: likewise, but a GPU has one at least, and several GPUs have the same;
+    * `obstacle`: why the part cannot be sharded.
+    """
+
+    prefixes: tuple[str, ...] = ()
+    sharded: Mapping[str, str] = {}
+    replicated: Mapping[str, str] = {}
+    obstacle: str = ""
+
+
+KINDS: dict[type, PartKind] = {
+    Attention: PartKind(("attention_",), {"heads": "heads"}, {"kv_heads": "key-value heads"}),
+    BlockSelection: PartKind(("index_",), replicated={"heads": "heads of the indexer"}),
+    CrossAttention: PartKind(),
+    LatentAttention: PartKind(("latent_",), {"heads": "heads"}),
+    Indexer: PartKind(("index_",)),
+    Mamba: PartKind(("inner_",), {"width": "channels of the state space"}),
+    Mamba2: PartKind(("inner_",), {"heads": "heads of the state space"}, {"groups": "groups of its heads"}),
+    DeltaRule: PartKind(("linear_",), dict.fromkeys(("value_heads", "heads"), "heads of linear attention")),
+    Lightning: PartKind(("linear_",), {"heads": "heads of linear attention"}),
+    ShortConvolution: PartKind((), {"width": "channels of the convolution"}),
+    MLP: PartKind(("mlp_",), {"width": "columns of the MLP"}),
+    MoE: PartKind(),
+    PerLayerGate: PartKind(obstacle="per-layer embeddings"),
+    TokenConvolution: PartKind(("conv_",), obstacle="token convolutions"),
+}
+"""Each kind of part, and the parts within others, which are built and sharded with them."""
 
 
 class Branch(NamedTuple):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
+from typing import Any, TypeVar
 
 from roofmodel.models.architecture import Stack
-from roofmodel.models.fields import SLIDING, Fields
+from roofmodel.models.fields import ACTIVATION_FIELDS, FIELDS, SLIDING, Fields
 from roofmodel.models.layers import (
     ACTIVATIONS,
+    KINDS,
     MLP,
     Attention,
     BlockSelection,
@@ -112,7 +115,7 @@ def _layer(index: int, fields: Fields, norm: Norm, crosses: bool) -> Layer:
     first = before if index or fields["first_norm"] else None
     # Parallel mixers share one norm.
     mixers = tuple(
-        Branch(MIXERS[name](index, fields), None if i else first, after)
+        Branch(_mixer(name, index, fields), None if i else first, after)
         for i, name in enumerate(fields["mixers"][index].split("+"))
     )
     if not fields["mlp"]:
@@ -147,16 +150,40 @@ def _cross_attention(
 def _per_layer_gate(fields: Fields, after: Norm | None) -> Layer:
     if not fields["per_layer_input"]:
         return ()
-    part = PerLayerGate(fields["layers"], fields["per_layer_input"], ACTIVATIONS[fields["activation"]])
+    part = _part(PerLayerGate, fields, width=fields["per_layer_input"])
     return (Sublayer((Branch(part, before=None, after=after),)),)
 
 
 def _convolution(index: int, fields: Fields, norm: Norm) -> Layer:
     if index or not fields["conv_kernel"]:
         return ()
-    activation = ACTIVATIONS[fields["conv_activation"]]
-    part = TokenConvolution(fields["conv_kernel"], fields["conv_groups"], activation)
-    return (Sublayer((Branch(part, before=None),), after=norm),)
+    return (Sublayer((Branch(_part(TokenConvolution, fields), before=None),), after=norm),)
+
+
+# --- Parts ------------------------------------------------------------------------------------------
+
+Kind = TypeVar("Kind", bound=Any)
+
+
+def _part(kind: type[Kind], fields: Fields, *prefixes: str, **given: Any) -> Kind:
+    """A part whose attributes are the fields of the same name (see `layers.KINDS`), except those that are given.
+
+    A field with one of the `prefixes` comes first.
+    """
+    for attribute, field in _sources(kind, prefixes):  # type: ignore[arg-type]
+        if attribute not in given:
+            given[attribute] = _norm(fields) if field == "norm" else fields[field]
+            if field in ACTIVATION_FIELDS:
+                given[attribute] = ACTIVATIONS[given[attribute]]
+    return kind(**given)  # type: ignore[no-any-return]
+
+
+@cache
+def _sources(kind: Any, prefixes: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Each attribute of a part for which there is a field, with that field."""
+    prefixes = (*prefixes, *KINDS[kind].prefixes, "")
+    candidates = {name: [each + name for each in prefixes if each + name in FIELDS] for name in kind._fields}
+    return tuple((name, fields[0]) for name, fields in candidates.items() if fields)
 
 
 def _attention(index: int, fields: Fields) -> Attention:
@@ -164,47 +191,28 @@ def _attention(index: int, fields: Fields) -> Attention:
     has_window = fields["layer_types"][index] == SLIDING
     prefix = "window_" if has_window else ""
     has_rotary = rotary_layers is None or rotary_layers[index]
+    value_dim = fields[f"{prefix}value_dim"]
     head_norm = HeadNorm(
         norm._replace(gain=gains != "none", bias=fields["qk_norm_bias"] and gains != "none"),
         "each" if gains == "each" else "shared",
     )
-    return Attention(
-        heads=fields[f"{prefix}heads"],
-        kv_heads=fields[f"{prefix}kv_heads"],
-        head_dim=fields[f"{prefix}head_dim"],
-        value_dim=fields[f"{prefix}value_dim"] if fields[f"{prefix}value_dim"] != fields[f"{prefix}head_dim"] else None,
+    return _part(
+        Attention,
+        fields,
+        prefix,
+        value_dim=value_dim if value_dim != fields[f"{prefix}head_dim"] else None,
         fused=fields["fused_qkv"],
-        qkv_bias=fields["qkv_bias"],
-        keys_without_bias=fields["keys_without_bias"],
-        out_bias=fields["out_bias"],
         rotary_dim=fields[f"{prefix}rotary_dim"] if has_rotary else 0,
-        alibi=fields["alibi"],
-        relative_bias=fields["relative_bias"],
         relative_rows=fields["relative_rows"] if fields["relative_table_per_layer"] else 0,
         disentangled=_disentangled(fields) if fields["relative_rows"] and not fields["relative_bias"] else None,
         window=(fields["window"] or None) if has_window else None,
-        window_evicts=fields["window_evicts"],
-        chunked=fields["chunked"],
         norm=head_norm if fields["qk_norm"] and (has_rotary or not fields["qk_norm_rotary_only"]) else None,
-        sinks=fields[f"{prefix}sinks"],
-        differential=fields["differential"],
         values_from_keys=fields["values_from_keys"] and not has_window,
         value_norm=norm._replace(gain=False, bias=False) if fields["value_norm"] else None,
-        gate=fields["attention_gate"],
         kv_sharing=("reuses" if _reuses_keys_and_values(index, fields) else "source")
         if fields["kv_shared_layers"]
         else "",
-        selection=_selection(fields) if fields["index_blocks"] and _has_indexer(index, fields) else None,
-    )
-
-
-def _selection(fields: Fields) -> BlockSelection:
-    return BlockSelection(
-        heads=fields["index_heads"],
-        head_dim=fields["index_head_dim"],
-        size=fields["index_block_size"],
-        kept=fields["index_blocks"],
-        norm=_norm(fields),
+        selection=_part(BlockSelection, fields) if fields["index_blocks"] and _has_indexer(index, fields) else None,
     )
 
 
@@ -218,78 +226,13 @@ def _reuses_keys_and_values(index: int, fields: Fields) -> bool:
 
 def _mamba(index: int, fields: Fields) -> Mamba:
     norm = _norm(fields)._replace(gain=fields["selection_norm_gain"])
-    return Mamba(
-        width=fields["inner_width"],
-        state=fields["state"],
-        rank=fields["step_rank"],
-        kernel=fields["filter"],
-        activation=ACTIVATIONS[fields["inner_activation"]],
-        kernel_bias=fields["filter_bias"],
-        bias=fields["inner_bias"],
-        out_bias=fields["inner_out_bias"],
-        norm=norm if fields["selection_norm"] else None,
-    )
-
-
-def _mamba2(index: int, fields: Fields) -> Mamba2:
-    return Mamba2(
-        heads=fields["inner_heads"],
-        head_dim=fields["inner_head_dim"],
-        state=fields["state"],
-        groups=fields["inner_groups"],
-        kernel=fields["filter"],
-        chunk=fields["chunk"],
-        activation=ACTIVATIONS[fields["inner_activation"]],
-        kernel_bias=fields["filter_bias"],
-        bias=fields["inner_bias"],
-        out_bias=fields["inner_out_bias"],
-        norm=fields["gate_norm"],
-    )
-
-
-def _delta_rule(index: int, fields: Fields) -> DeltaRule:
-    return DeltaRule(
-        heads=fields["linear_heads"],
-        value_heads=fields["linear_value_heads"],
-        head_dim=fields["linear_head_dim"],
-        value_dim=fields["linear_value_dim"],
-        kernel=fields["filter"],
-        chunk=fields["chunk"],
-        activation=ACTIVATIONS[fields["activation"]],
-        projections=fields["linear_projections"],
-        gate=ACTIVATIONS[fields["linear_gate"]],
-        decay_per_channel=fields["linear_decay_per_channel"],
-        sigmoid_decay=fields["linear_sigmoid_decay"],
-        gate_rank=fields["linear_gate_rank"],
-    )
-
-
-def _lightning(index: int, fields: Fields) -> Lightning:
-    return Lightning(
-        heads=fields["linear_heads"],
-        head_dim=fields["linear_head_dim"],
-        block=fields["chunk"],
-        activation=ACTIVATIONS[fields["activation"]],
-    )
+    return _part(Mamba, fields, norm=norm if fields["selection_norm"] else None)
 
 
 def _latent_attention(index: int, fields: Fields) -> LatentAttention:
     indexes = fields["index_topk"] and _has_indexer(index, fields)
-    return LatentAttention(
-        heads=fields["heads"],
-        latent=fields["latent"],
-        nope_dim=fields["nope_dim"],
-        rotary_dim=fields["rotary_dim"],
-        value_dim=fields["value_dim"],
-        norm=_norm(fields),
-        query_latent=fields["query_latent"],
-        rotary=fields["latent_rotary"],
-        gated=fields["latent_gate"],
-        down_bias=fields["qkv_bias"],
-        out_bias=fields["out_bias"],
-        index_topk=fields["index_topk"],
-        indexer=Indexer(fields["index_heads"], fields["index_head_dim"]) if indexes else None,
-    )
+    indexer = _part(Indexer, fields) if indexes else None
+    return _part(LatentAttention, fields, down_bias=fields["qkv_bias"], indexer=indexer)
 
 
 def _attends(index: int, fields: Fields) -> Part:
@@ -297,7 +240,7 @@ def _attends(index: int, fields: Fields) -> Part:
 
 
 def _short_convolution(index: int, fields: Fields) -> ShortConvolution:
-    return ShortConvolution(fields["hidden"], fields["filter"], fields["filter_bias"])
+    return _part(ShortConvolution, fields, width=fields["hidden"])
 
 
 def _dense(index: int, fields: Fields) -> MLP:
@@ -308,10 +251,16 @@ def _experts(index: int, fields: Fields) -> MoE:
     return _moe(fields)
 
 
-MIXERS: dict[str, Callable[[int, Fields], Part]] = {
-    "attention": _attends, "mamba": _mamba, "mamba2": _mamba2, "delta_rule": _delta_rule,
-    "lightning": _lightning, "convolution": _short_convolution, "mlp": _dense, "experts": _experts,
+MIXERS: dict[str, type | Callable[[int, Fields], Part]] = {
+    "attention": _attends, "mamba": _mamba, "mamba2": Mamba2, "delta_rule": DeltaRule, "lightning": Lightning,
+    "convolution": _short_convolution, "mlp": _dense, "experts": _experts,
 }  # fmt: skip
+"""The mixers of a layer by their names in the field `mixers`: a kind of part, or the function that builds it."""
+
+
+def _mixer(name: str, index: int, fields: Fields) -> Part:
+    mixer = MIXERS[name]
+    return _part(mixer, fields) if isinstance(mixer, type) else mixer(index, fields)
 
 
 def _disentangled(fields: Fields) -> DisentangledAttention:
@@ -321,14 +270,8 @@ def _disentangled(fields: Fields) -> DisentangledAttention:
     )
 
 
-def _mlp(fields: Fields, width: int, fused: str = "fused_gate", bias: str = "mlp_bias") -> MLP:
-    return MLP(
-        width=width,
-        activation=ACTIVATIONS[fields["activation"]],
-        gated=fields["gated"],
-        fused=fields[fused],
-        bias=fields[bias],
-    )
+def _mlp(fields: Fields, width: int) -> MLP:
+    return _part(MLP, fields, width=width, fused=fields["fused_gate"])
 
 
 def _expert_groups(fields: Fields) -> tuple[int, int]:
@@ -345,14 +288,12 @@ def _expert_groups(fields: Fields) -> tuple[int, int]:
 
 def _moe(fields: Fields) -> MoE:
     groups, active_groups = _expert_groups(fields)
-    return MoE(
-        experts=fields["experts"],
+    return _part(
+        MoE,
+        fields,
         active=fields["experts_active"],
-        expert=_mlp(fields, fields["expert_width"], "fused_experts", "expert_bias"),
+        expert=_part(MLP, fields, "expert_", fused=fields["fused_experts"]),
         shared=_mlp(fields, fields["shared_width"]) if fields["shared_width"] else None,
-        shared_gate=fields["shared_gate"],
-        router_bias=fields["router_bias"],
-        correction=fields["correction"],
         router_norm=_norm(fields) if fields["mlp_with_experts"] else None,
         groups=groups,
         active_groups=active_groups,

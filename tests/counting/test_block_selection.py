@@ -105,7 +105,7 @@ def test_flops_and_bytes_of_a_decode_by_hand() -> None:
     assert attention.cost.cache_bytes == 2 * 2 * keys * 8 * 2  # keys and values of 2 heads
     dense = found["attention.flash", (0,)]
     assert dense.matmul_flops == 2 * 2 * 4 * 31 * 8
-    per_layer = [sum(part.cached) for part in arch.stack.parts if hasattr(part, "cached")]
+    per_layer = [sum(part.cached(1, 0)) for part in arch.stack.parts if hasattr(part, "cached")]
     assert per_layer == [2 * 2 * 8, *[2 * 2 * 8 + 6] * 3]  # keys and values of 2 heads; the indexer's key
 
 

@@ -61,8 +61,8 @@ def select_blocks(selection: BlockSelection, rotary_dim: Number, block: BlockCon
     """
     step, x, norm = block.step, block.input, selection.norm
     own = {
-        "t:sb": query_block_pairs(step, selection.size),
-        "t:kb": query_block_pairs(step, selection.size, selection.kept),
+        "t:sb": query_block_pairs(step, selection.block_size),
+        "t:kb": query_block_pairs(step, selection.block_size, selection.blocks),
     }
     build = _build(block, selection.heads, selection.head_dim, minimum(rotary_dim, selection.head_dim), own)
     yield build.operator("attention.index_q", "attention", f"{x} W_index_q[d ki hi] -> index_q[b t ki hi]")

@@ -66,7 +66,7 @@ def latent_attention(att: LatentAttention, block: BlockContext) -> Iterator[Oper
     if step.absorbs:
         line = f"{output} W_v_up[k zk h'] -> o[b t k h']"
         yield build.operator("attention.absorb_v", "attention", line, kind="bmm")
-    if att.gated:
+    if att.gate:
         yield build.operator("attention.gate_projection", "attention", f"{x} W_gate_heads[d k] -> gate[b t k]")
         yield gate(build, "attention", "k h'", "k")
     bias = " + B_out[d]" if att.out_bias else ""

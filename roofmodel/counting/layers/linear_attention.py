@@ -50,7 +50,7 @@ def delta_rule(mixer: DeltaRule, block: BlockContext) -> Iterator[Operator]:
     """
     step, shared = block.step, quotient(mixer.value_heads, mixer.heads)
     build = block.build(
-        k=mixer.heads, m=shared, h=mixer.head_dim, r=mixer.kernel, c=mixer.filtered, q=mixer.gate_rank,
+        k=mixer.heads, m=shared, h=mixer.head_dim, r=mixer.filter, c=mixer.filtered, q=mixer.gate_rank,
         C=mixer.filtered + mixer.value_heads * mixer.value_dim,
         **{"h'": mixer.value_dim, "mw": 2 * mixer.value_heads},
     )  # fmt: skip
@@ -283,7 +283,7 @@ def lightning(mixer: Lightning, block: BlockContext) -> Iterator[Operator]:
             return tuple(_block_states(build._replace(sizes={**build.sizes, **one_by_one}), step, "y", 1))
         if step.recurrent:
             return _lightning_recurrence(build)
-        return _lightning_blocks(_with_block_sizes(build, step, mixer), step, mixer.block)
+        return _lightning_blocks(_with_block_sizes(build, step, mixer), step, mixer.chunk)
 
     yield from fused_or_eager(f"{GROUP}.scan", GROUP, scan, step, kind="scan")
     line = "y[b t k h'] G_linear_heads[k h'] -> y[b t k h']"
@@ -299,7 +299,7 @@ def _with_block_sizes(build: Builder, step: Step, mixer: Lightning) -> Builder:
     def squares(tokens: Number, size: Number) -> Number:
         return tokens // size * size**2 + (tokens % size) ** 2
 
-    sizes = in_chunks(step, mixer.block, squares if step.attention == "eager" else causal_pairs)
+    sizes = in_chunks(step, mixer.chunk, squares if step.attention == "eager" else causal_pairs)
     return build._replace(sizes={**build.sizes, **sizes})
 
 

@@ -34,14 +34,14 @@ def mamba2(mixer: Mamba2, block: BlockContext) -> Iterator[Operator]:
     step, channels = block.step, mixer.heads * mixer.head_dim
     columns = channels + 2 * mixer.groups * mixer.state
     build = block.build(
-        g=mixer.groups, m=quotient(mixer.heads, mixer.groups), h=mixer.head_dim, z=mixer.state, r=mixer.kernel,
+        g=mixer.groups, m=quotient(mixer.heads, mixer.groups), h=mixer.head_dim, z=mixer.state, r=mixer.filter,
         c=columns, C=channels + columns + mixer.heads,
     )  # fmt: skip
     bias = " + B_ssm_in[C]" if mixer.bias else ""
     line = f"{block.input} W_ssm_in[d C]{bias} -> gate[b t g m h] u[b t c] step[b t g m]"
     yield build.operator("ssm.input", "ssm", line)
     outputs = "u[b t g m h] enter[b t g z] leave[b t g z]"
-    yield from causal_filter(build, step, "ssm", mixer.kernel_bias, mixer.activation, outputs)
+    yield from causal_filter(build, step, "ssm", mixer.filter_bias, mixer.activation, outputs)
 
     def scan(step: Step) -> tuple[Operator, ...]:
         if step.recurrent:
@@ -49,10 +49,10 @@ def mamba2(mixer: Mamba2, block: BlockContext) -> Iterator[Operator]:
         return _mamba2_chunks(_with_chunk_sizes(build, step, mixer), step)
 
     yield from fused_or_eager("ssm.scan", "ssm", scan, step, kind="scan")
-    gain = " G_gate[g m h]" if mixer.norm else ""
+    gain = " G_gate[g m h]" if mixer.gate_norm else ""
     yield build.operator(
         "ssm.gate", "ssm", f"y[b t g m h] gate[b t g m h]{gain} -> y[b t g m h]", kind="elementwise",
-        flops=vector_flops.ACTIVATION["silu"] + 1 + (vector_flops.NORM["rmsnorm"] if mixer.norm else 0),
+        flops=vector_flops.ACTIVATION["silu"] + 1 + (vector_flops.NORM["rmsnorm"] if mixer.gate_norm else 0),
     )  # fmt: skip
     bias = " + B_ssm_out[d]" if mixer.out_bias else ""
     yield build.operator("ssm.output", "ssm", f"y[b t g m h] W_ssm_out[g m h d]{bias} -> {block.output}")
@@ -155,11 +155,16 @@ def mamba(mixer: Mamba, block: BlockContext) -> Iterator[Operator]:
     last tokens of the filter; its size does not depend on the sequence length.
     """
     build = block.build(
-        c=mixer.width, C=2 * mixer.width, z=mixer.state, q=mixer.rank, Q=mixer.rank + 2 * mixer.state, r=mixer.kernel
+        c=mixer.width,
+        C=2 * mixer.width,
+        z=mixer.state,
+        q=mixer.step_rank,
+        Q=mixer.step_rank + 2 * mixer.state,
+        r=mixer.filter,
     )
     bias = " + B_ssm_in[C]" if mixer.bias else ""
     yield build.operator("ssm.input", "ssm", f"{block.input} W_ssm_in[d C]{bias} -> u[b t c] gate[b t c]")
-    yield from causal_filter(build, block.step, "ssm", mixer.kernel_bias, mixer.activation, "u[b t c]")
+    yield from causal_filter(build, block.step, "ssm", mixer.filter_bias, mixer.activation, "u[b t c]")
     selected = "low[b t q] enter[b t z] leave[b t z]"
     yield build.operator("ssm.select", "ssm", f"u[b t c] W_select[c Q] -> {selected}")
     yield from all_reduce(build, block.step, "ssm.select", selected)  # partial sums over the channels of each GPU

@@ -117,14 +117,14 @@ def short_convolution(conv: ShortConvolution, block: BlockContext) -> Iterator[O
     One input projection gives both gates and the filter input. The cache has the last tokens of the filter. Names:
     `enter` is B and `leave` is C of the reference code.
     """
-    build = block.build(c=conv.width, C=3 * conv.width, r=conv.kernel)
-    bias = " + B_conv_in[C]" if conv.bias else ""
+    build = block.build(c=conv.width, C=3 * conv.width, r=conv.filter)
+    bias = " + B_conv_in[C]" if conv.filter_bias else ""
     line = f"{block.input} W_conv_in[d C]{bias} -> enter[b t c] leave[b t c] u[b t c]"
     yield build.operator("convolution.input", "convolution", line)
     line = "enter[b t c] u[b t c] -> u[b t c]"
     yield build.operator("convolution.enter", "convolution", line, kind="elementwise", flops=1)
-    yield from causal_filter(build, block.step, "convolution", conv.bias, None, "u[b t c]")
+    yield from causal_filter(build, block.step, "convolution", conv.filter_bias, None, "u[b t c]")
     line = "leave[b t c] u[b t c] -> u[b t c]"
     yield build.operator("convolution.leave", "convolution", line, kind="elementwise", flops=1)
-    bias = " + B_conv_out[d]" if conv.bias else ""
+    bias = " + B_conv_out[d]" if conv.filter_bias else ""
     yield build.operator("convolution.output", "convolution", f"u[b t c] W_conv_out[c d]{bias} -> {block.output}")

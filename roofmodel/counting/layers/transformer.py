@@ -44,7 +44,7 @@ def attention(att: Attention, block: BlockContext) -> Iterator[Operator]:
 
     def keys_and_pairs(step: Step) -> Sizes:
         if att.selection:
-            blocks = att.selection.size, att.selection.kept
+            blocks = att.selection.block_size, att.selection.blocks
             return {"s": attended_blocks(step, *blocks), "t:s": pairs_in_blocks(step, *blocks)}
         sizes = {
             "s": attended(step, att.window, att.window_evicts, att.chunked),
