@@ -30,6 +30,10 @@ LENGTHS = ("--seq", "--context", "--decoder-seq", "--isl", "--osl", "--new-token
 NUMBERS = ("int", "integer", "float")  # names of types in versions of typer
 INTERRUPTED = 130  # typer's exit code for a KeyboardInterrupt, whichever signal caused it
 _interrupted_by: int = signal.SIGINT
+NO_DOCSTRINGS = (
+    "Python removed the docstrings, which list the options (python -OO, PYTHONOPTIMIZE=2); run it without -OO, or with "
+    "-O (PYTHONOPTIMIZE=1)"
+)
 
 PANELS = {
     "Predict": {
@@ -124,6 +128,8 @@ def main() -> None:
     _make_streams_safe()
     with option_spelling(flag):
         try:
+            if main.__doc__ is None:
+                raise RoofError(NO_DOCSTRINGS)
             status = app(standalone_mode=False)
             sys.stdout.flush()
         except RoofError as error:

@@ -215,6 +215,13 @@ def test_an_error_in_the_users_config_names_file_and_key(roof: Roof) -> None:
     assert done.err.startswith("error: config.json: 'n_embd' is the text '768'; it must be a whole number")
 
 
+@pytest.mark.parametrize("arguments", [["hw", "list"], ["estimate", "gpt2", "--hw", "a100"], ["--help"]])
+def test_python_without_docstrings_is_one_line_and_status_2(arguments: list[str]) -> None:
+    done = subprocess.run([sys.executable, "-OO", "-m", "roofmodel", *arguments], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.fullmatch(r"error: Python removed the docstrings, .*\(python -OO, PYTHONOPTIMIZE=2\); .*\n", done.stderr)
+
+
 # --- A bug: status 1 --------------------------------------------------------------------------------
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import ceil, prod
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 from roofmodel.devices.device import Device
 from roofmodel.errors import AnswerNote, Message, Option, Text, WorkloadError, ignored
@@ -25,7 +25,7 @@ from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.layers import Embedding, Patches
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import plain
-from roofmodel.options.values import CopyMode, check_one_of, check_whole_number, seconds_of
+from roofmodel.options.values import CopyMode, check_whole_number, seconds_of
 from roofmodel.steps.phase import PhaseEstimate
 
 PAGEABLE_BANDWIDTH = 10.04e9
@@ -105,7 +105,7 @@ def workers_to_hide(load: float, rest: float) -> int:
     return ceil(load / rest)
 
 
-def loader_options(loader: float | str | None, workers: int | None, copy: str | None) -> Loader | None:
+def loader_options(loader: float | str | None, workers: int | None, copy: CopyMode | None) -> Loader | None:
     """The data loader that the options describe; None without `--loader`. Raises WorkloadError for invalid values."""
     if loader is None:
         for name, value in (("workers", workers), ("copy", copy)):
@@ -114,11 +114,9 @@ def loader_options(loader: float | str | None, workers: int | None, copy: str | 
                     Option(name, value), " needs the time of a batch: add ", Option("loader", "1500ms")
                 )  # fmt: skip
         return None
-    if copy is not None:
-        check_one_of("copy", copy, get_args(CopyMode))
     if workers is not None:
         check_whole_number("workers", workers, 0, MAX_WORKERS)
-    return Loader(seconds_of("loader", loader, "1500ms"), workers or 0, copy or "pageable")  # type: ignore[arg-type]  # checked
+    return Loader(seconds_of("loader", loader, "1500ms"), workers or 0, copy or "pageable")
 
 
 def input_pipeline(arch: Architecture, device: Device, phase: PhaseEstimate, loader: Loader) -> InputPipeline:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import roofmodel
 from roofmodel.errors import WorkloadError
 from roofmodel.options.values import CopyMode
-from roofmodel.steps.input_pipeline import InputPipeline, Loader, loader_options
+from roofmodel.steps.input_pipeline import InputPipeline, Loader
 
 TIMES = st.floats(1e-4, 10)
 
@@ -133,7 +133,7 @@ def test_only_passes_over_a_batch_have_a_data_loader() -> None:
 )
 def test_invalid_options_are_quoted_with_what_would_work(options: dict[str, Any], message: str) -> None:
     with pytest.raises(WorkloadError) as error:
-        loader_options(**({"loader": None, "workers": None, "copy": None} | options))
+        roofmodel.estimate("resnet-50", "a100", phase="train", **options)
     assert message in str(error.value)
 
 
