@@ -12,7 +12,7 @@ from roofmodel.explain.command import operator_of
 from roofmodel.options.signature import checked
 from roofmodel.options.values import CrossoverSize, Model
 from roofmodel.options.workload import lists_options
-from roofmodel.report.base import Derivation
+from roofmodel.report.base import PICTURES, Derivation, Result
 from roofmodel.report.command import CommandLine
 from roofmodel.report.document import Document
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class CrossoverReport(Derivation):
     """Result of `crossover`: a text with formulas, and a picture of the times under the ceilings."""
 
-    FILES: ClassVar[Sequence[str]] = (*Derivation.FILES, "png", "svg")
+    FILES: ClassVar[Sequence[str]] = (*PICTURES, *Result.FILES, "tex")
 
     def __init__(self, document: Document, crossover: Crossover) -> None:
         super().__init__(document)

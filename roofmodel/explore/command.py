@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from roofmodel.devices.device import Device, Hardware
 from roofmodel.options import values
@@ -15,26 +15,38 @@ from roofmodel.report.command import CommandCall, CommandLine
 from roofmodel.report.document import Document
 from roofmodel.report.printing import save
 
+if TYPE_CHECKING:
+    from roofmodel.steps.estimate import Estimate
+
 
 class ExplorePage(Result):
-    """Result of `explore`: one HTML page with sliders and all data inside."""
+    """Result of `explore`: one HTML page with sliders and all data inside.
 
-    FILES: ClassVar[Sequence[str]] = ("html",)
-    FORMATS: ClassVar[Sequence[str]] = ()
+    Other files have the numbers of `estimate` without options.
+    """
 
-    def __init__(self, html: str, names: Sequence[str]) -> None:
+    def __init__(self, html: str, estimates: Sequence[Estimate]) -> None:
         self.html = html
-        self.names = names
+        self.estimates = estimates
 
     def answer(self) -> Document:
-        """What a notebook shows; the page is a program of its own."""
-        return Document(repr(self), (), dict)
+        """The estimates of all models on all devices; the page is a program of its own."""
+        from roofmodel.explore.answer import document
+
+        return document(self.estimates)
 
     def _write(self, form: str, file: Path) -> None:
-        file.write_text(self.html + "\n", encoding="utf-8")
+        if form == "html":
+            file.write_text(self.html + "\n", encoding="utf-8")
+        else:
+            super()._write(form, file)
+
+    def __rich__(self) -> str:
+        return repr(self)
 
     def __repr__(self) -> str:
-        return f"<ExplorePage of {', '.join(self.names)}>"
+        names = dict.fromkeys(estimate.architecture.name for estimate in self.estimates)
+        return f"<ExplorePage of {', '.join(names)}>"
 
 
 @checked
@@ -60,10 +72,12 @@ def explore(
     """
     from roofmodel.explore.page import html
     from roofmodel.models import hub
+    from roofmodel.steps.estimate import estimate
 
     architectures = [hub.load(model, family) for model in values.as_sequence(models)]
-    page = html(architectures, [Device.load(device) for device in values.as_sequence(hw)], progress)
-    return ExplorePage(page, [architecture.name for architecture in architectures])
+    devices = [Device.load(device) for device in values.as_sequence(hw)]
+    page = html(architectures, devices, progress)
+    return ExplorePage(page, [estimate(architecture, device) for architecture in architectures for device in devices])
 
 
 def _save(call: CommandCall, form: Any, output: Sequence[str]) -> None:
@@ -77,7 +91,7 @@ def _save(call: CommandCall, form: Any, output: Sequence[str]) -> None:
 COMMAND = CommandLine(
     explore,
     formats=(),
-    files=".html: one file that contains all data.",
+    files=".html (the page, with all data) .json .csv .md (the estimates without options)",
     settings={"models": {"metavar": "MODEL…"}},
     run=_save,
     examples=(

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from fractions import Fraction
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
-from roofmodel.errors import AnswerNote, Command, Message, Option, Text, WarningNote
+from roofmodel.errors import AnswerNote, Command, Message, Option, OutputError, Text, WarningNote
+from roofmodel.files import output_files
 from roofmodel.numbers.algebra import plain, whole
 from roofmodel.options import values
 from roofmodel.options.values import PathLike, check_one_of
@@ -144,11 +145,21 @@ class Result(RenderedResult):
 
     def complete(self) -> Document:
         """The document of files and of `text`, with all rows."""
+        return self._default_answer
+
+    @cached_property
+    def _default_answer(self) -> Document:
+        """The document without options, computed once."""
         return self.answer()
+
+    @cached_property
+    def _complete_document(self) -> Document:
+        """The document of all files and texts, computed once."""
+        return self.complete()
 
     def to_dict(self) -> dict[str, Any]:
         """What `--format json` prints: base units, unrounded, None for unknown."""
-        return dict(self.complete().data())
+        return dict(self._complete_document.data())
 
     def to_frame(self) -> pandas.DataFrame:
         """The main table in base units, with the columns of `--format csv`."""
@@ -161,7 +172,7 @@ class Result(RenderedResult):
         return table.flat(rows)
 
     def _main(self) -> Rows:
-        table = self.complete().table
+        table = self._complete_document.table
         assert table is not None, f"{type(self).__name__} has no main table"
         return table()
 
@@ -169,7 +180,7 @@ class Result(RenderedResult):
         """The document for `rich.print`, with the options of `answer`."""
         from roofmodel.report.terminal import TerminalDocument
 
-        return TerminalDocument(self.answer(**shown))
+        return TerminalDocument(self.answer(**shown) if shown else self._default_answer)
 
     def __rich__(self) -> Any:
         return self.table()
@@ -193,13 +204,11 @@ class Result(RenderedResult):
     def _with_notes(self) -> Document:
         """The document with the notes and warnings of the result, which a command prints to stderr."""
         warnings = [f"warning: {warning}" for warning in self.warnings]
-        return self.complete()._replace(notes=[*self._messages(), *warnings])
+        return self._complete_document._replace(notes=[*self._messages(), *warnings])
 
     @classmethod
     def check_output(cls, path: PathLike) -> None:
         """Raises OutputError if `save` cannot write this path: an unknown suffix, a missing folder."""
-        from roofmodel.files import output_files
-
         output_files.check(values.path("path", path), cls.FILES)
 
     def save(self, path: PathLike) -> Path:
@@ -207,8 +216,6 @@ class Result(RenderedResult):
 
         An existing file is replaced only when the new one is complete. Raises OutputError.
         """
-        from roofmodel.files import output_files
-
         target = output_files.check(values.path("path", path), self.FILES)
         form = output_files.form(target, self.FILES) or ""
         output_files.replace(target, partial(self._write, form))
@@ -223,8 +230,10 @@ class Result(RenderedResult):
 
             file.write_text(html(self._with_notes()) + "\n", encoding="utf-8")
         else:
-            figure = self.complete().figure
-            assert figure is not None, f"{type(self).__name__} has no picture"
+            figure = self._complete_document.figure
+            if figure is None:
+                others = [f".{suffix}" for suffix in self.FILES if suffix not in PICTURES]
+                raise OutputError(f"these results have no picture, so no .{form}; write {' or '.join(others)}")
             figure.draw(file, form)
 
     def picture(self, dpi: int = 100) -> Picture:
@@ -257,7 +266,7 @@ class Derivation(Result):
         return self.text("latex")
 
     def _write(self, form: str, file: Path) -> None:
-        if form == "pdf":
+        if form == "pdf" and self._complete_document.figure is None:
             from roofmodel.report.latex import write_pdf
 
             write_pdf(self.to_latex(), file)

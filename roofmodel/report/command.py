@@ -58,7 +58,7 @@ def present_result(call: CommandCall, form: Any, output: Sequence[str], shown: M
     if form == "table" and isinstance(result, Result):
         from roofmodel.report.terminal import TerminalDocument
 
-        present(result, form, output, table=TerminalDocument(result.answer(**(shown or {})), more=True))
+        present(result, form, output, table=TerminalDocument(result.table(**(shown or {})).document, more=True))
     else:
         present(result, form, output, notes=ignored(shown or (), "it changes the table in a terminal only"))
 
