@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from roofmodel.errors import AnswerNote, Command, Message, Option, OutputError, Text, WarningNote
-from roofmodel.files import output_files
 from roofmodel.numbers.algebra import plain, whole
 from roofmodel.options import values
 from roofmodel.options.values import PathLike, check_one_of
@@ -209,6 +208,8 @@ class Result(RenderedResult):
     @classmethod
     def check_output(cls, path: PathLike) -> None:
         """Raises OutputError if `save` cannot write this path: an unknown suffix, a missing folder."""
+        from roofmodel.files import output_files
+
         output_files.check(values.path("path", path), cls.FILES)
 
     def save(self, path: PathLike) -> Path:
@@ -216,6 +217,8 @@ class Result(RenderedResult):
 
         An existing file is replaced only when the new one is complete. Raises OutputError.
         """
+        from roofmodel.files import output_files
+
         target = output_files.check(values.path("path", path), self.FILES)
         form = output_files.form(target, self.FILES) or ""
         output_files.replace(target, partial(self._write, form))
