@@ -230,16 +230,15 @@ def _utilization(phases: tuple[PhaseEstimate, ...]) -> Iterator[str]:
     phase = phases[0]
     if len(phases) > 1 or phase.expected is None or phase.step.phase == "generate":
         return
-    (peak, bandwidth), seconds = phase.ceilings, plain(phase.expected.value)
-    model, executed = plain(phase.model_flops), plain(phase.cost.matmul_flops)
-    shares = {"MFU": model / seconds / peak}
-    if executed != model:
-        shares["HFU"] = executed / seconds / peak
-    shares["MBU"] = plain(phase.cost.bytes) / seconds / bandwidth
-    text = " · ".join(f"{name} {share:.1%}" for name, share in shares.items()) + " at the expected time"
-    if executed < model:
+    (peak, bandwidth), seconds, flops = phase.ceilings, plain(phase.expected.value), phase.mean_flops
+    model, all_pairs, executed = (f"{plain(each) / seconds / peak:.1%}" for each in flops)
+    text = f"MFU {model}"
+    if flops.all_pairs != flops.model:
         rewritten = {"ssm", "linear"} & {placed.operator.group for placed in phase.placed}
-        text += f" (MFU counts {'the GEMMs of the reference code' if rewritten else 'masked pairs'})"
+        text += f" ({all_pairs} with {'the GEMMs of the reference code' if rewritten else 'masked pairs'})"
+    if flops.executed != flops.model:
+        text += f" · HFU {executed}"
+    text += f" · MBU {plain(phase.cost.bytes) / seconds / bandwidth:.1%} at the expected time"
     yield text
 
 

@@ -218,10 +218,13 @@ def _waits(phase: PhaseEstimate, seconds: Callable[[StageTime], Number]) -> list
 
 def _utilizations(phase: PhaseEstimate, seconds: float) -> Iterator[Equation]:
     """MFU, HFU and MBU at the expected time; MFU and HFU as in appendix B of PaLM (arXiv 2204.02311)."""
-    (peak, bandwidth), took = phase.ceilings, units.seconds(seconds, 4)
-    counted = {"MFU": ("of all token pairs", phase.model_flops)}
-    if phase.model_flops != phase.cost.matmul_flops:
-        counted["HFU"] = ("executed", phase.cost.matmul_flops)
+    (peak, bandwidth), took, all_flops = phase.ceilings, units.seconds(seconds, 4), phase.mean_flops
+    per_gpu = " per GPU" if phase.step.parallel.gpus > 1 else ""
+    counted = {"MFU": (f"of the model{per_gpu}", all_flops.model)}
+    if all_flops.all_pairs != all_flops.model:
+        counted["MFU, all pairs"] = (f"of the model with masked pairs{per_gpu}", all_flops.all_pairs)
+    if all_flops.executed != all_flops.model:
+        counted["HFU"] = (f"executed{per_gpu}", all_flops.executed)
     for name, (which, flops) in counted.items():
         yield Equation(
             name,

@@ -226,6 +226,7 @@ TRAINING_CANDIDATES = Table(
             meaning="tokens per second of all GPUs",
         ),
         Column("mfu", "MFU", PERCENT, "candidate.mfu", meaning="model FLOPs utilization of all GPUs"),
+        Column("mfu_all_pairs", value="candidate.mfu_all_pairs", meaning="`mfu` with masked pairs"),
         *_interval("days", "days", "expected time of the run in days", title="days", unit=NUMBER),
         Column("dollars", "$", RATE, "candidate.dollars", meaning="the cost of the run; null without `--price`"),
         Column("memory", "memory", MEMORY, "candidate.memory", priority=4, meaning=_MEMORY),

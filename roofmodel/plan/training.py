@@ -63,7 +63,7 @@ from roofmodel.steps.options import (
     workload,
 )
 from roofmodel.steps.parallelism import NO_REPLICAS
-from roofmodel.steps.phase import PhaseEstimate, estimates_by_stage, slowest_stage
+from roofmodel.steps.phase import estimates_by_stage, slowest_stage
 from roofmodel.steps.similar_steps import SimilarSteps
 from roofmodel.sweep.case import INT64_EXACT, slowest_totals
 from roofmodel.sweep.processes import in_processes
@@ -291,17 +291,9 @@ def _best(
         )
     staged = estimates_by_stage(piece.arch, piece.device, step, work.engine, similar)
     totals = slowest_totals(staged)
-    totals["mfu"] = _mfu(piece, staged, step, totals["expected_seconds"])
     seconds = _column(totals["expected_seconds"], totals["bound_seconds"], len(sizes))
     place = int(np.argmin(np.where(fits, seconds, np.inf)))
     return TrainingFound(points, _candidate(piece, totals, sizes, place, memory.tolist()[place], usable))
-
-
-def _mfu(piece: TrainingPiece, staged: Sequence[PhaseEstimate], step: Step, expected: Any) -> Any:
-    """Model FLOPs of all GPUs / (their peak × the expected time of a step); None without an expected time."""
-    counts = [count for count, _ in phases.distinct_stages(piece.arch, step)]
-    flops = sum(count * phase.model_flops for count, phase in zip(counts, staged, strict=True)) / sum(counts)
-    return None if expected is None else flops / expected / staged[0].ceilings[0]
 
 
 def _column(expected: Any, bound: Any, size: int) -> Any:
@@ -323,7 +315,8 @@ def _candidate(
         step=Expected(
             seconds, at("expected_low_seconds", "bound_seconds"), at("expected_high_seconds", "bound_seconds")
         ),
-        mfu=None if totals["mfu"] is None else at("mfu", "mfu"), memory=memory, usable=usable,
+        mfu=None if totals["mfu"] is None else at("mfu", "mfu"),
+        mfu_all_pairs=None if totals["mfu"] is None else at("mfu_all_pairs", "mfu"), memory=memory, usable=usable,
         shares=Shares(
             at("expected_communication_seconds", "communication_seconds") / seconds,
             at("expected_bubble_seconds", "bubble_seconds") / seconds,

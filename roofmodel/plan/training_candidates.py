@@ -72,6 +72,7 @@ class TrainingCandidate(NamedTuple):
     micro_batch: int
     step: Expected
     mfu: float | None
+    mfu_all_pairs: float | None
     memory: Number
     usable: Number | None
     shares: Shares

@@ -40,8 +40,8 @@ ALIASES = {
 """Names of columns besides their own; the value is that of the first of these columns that has one."""
 TIMES_OF_BOUND = ("bound_seconds", "attainable_seconds")
 SHARES = (
-    "share", "fraction", "utilization", "efficiency", "occupancy", "mfu", "hfu", "mbu", "relative_change",
-    "mape", "ape", "bias", "inside_interval",
+    "share", "fraction", "utilization", "efficiency", "occupancy", "mfu", "mfu_all_pairs", "hfu", "mbu",
+    "relative_change", "mape", "ape", "bias", "inside_interval",
 )  # fmt: skip
 """The ends of the names of columns that are shares of 1."""
 UNITS = {

@@ -32,7 +32,6 @@ from roofmodel.steps.notes import (
     memory_notes,
     model_notes,
     straggler_notes,
-    utilization_notes,
     weight_format_notes,
 )
 from roofmodel.steps.options import check_kernels, workload
@@ -121,7 +120,6 @@ def estimate(arch: Architecture, device: Device, *, loader: Loader | None = None
             *kernel_notes(device, work, estimates),
             *exchange_notes(estimates),
             *straggler_notes(device, work),
-            *utilization_notes(estimates),
             *launch_notes(estimates),
             *eager_notes(work, estimates),
             *loader_notes,

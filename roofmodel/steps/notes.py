@@ -285,17 +285,6 @@ def straggler_note(gpus: int, which: str) -> AnswerNote:
     )
 
 
-def utilization_notes(estimates: Sequence[PhaseEstimate]) -> Iterator[str]:
-    """Phases whose MFU exceeds 100 % because it counts masked pairs (PaLM, arXiv 2204.02311, appendix B)."""
-    for phase in estimates:
-        used, (peak, _) = phase.expected, phase.ceilings
-        if used and plain(phase.model_flops) > peak * plain(used.value):
-            yield (
-                f"the MFU of {phase.step.phase} is above 100 %: its definition counts all pairs of tokens, and flash "
-                "attention skips masked pairs"
-            )
-
-
 def eager_notes(work: Workload, estimates: Sequence[PhaseEstimate]) -> Iterator[AnswerNote]:
     """With the default engine of decoders: the time of a decode in eager PyTorch, if its launches take longer."""
     phase = estimates[-1]

@@ -76,13 +76,22 @@ class Uncached(NamedTuple):
     bound_seconds: Number
 
 
+class GpuFlops(NamedTuple):
+    """Matmul FLOPs of one GPU, as the mean over the pipeline stages: of the model without recomputation, with unmasked
+    and with all query-key pairs (PaLM, arXiv 2204.02311, appendix B); and those that are executed."""
+
+    model: Number = 0
+    all_pairs: Number = 0
+    executed: Number = 0
+
+
 class PhaseEstimate(NamedTuple):
     """A phase: its operators on the roofline, and its totals over all occurrences."""
 
     step: Step
     placed: tuple[Placed, ...]
-    all_pairs_matmul_flops: Number  # of eager attention, which computes masked pairs too
-    model_flops: Number  # of these, all but recomputation (PaLM, arXiv 2204.02311, appendix B)
+    all_pairs_matmul_flops: Number = 0  # of eager attention, which computes masked pairs too
+    mean_flops: GpuFlops = GpuFlops()
     ceilings: tuple[float, float] = (1.0, 1.0)  # FLOP/s of the matmul pipe, bytes per second of DRAM
     code: ReferenceCode = ReferenceCode()  # of the model
     kernel_seconds: Expected | None = None  # the sum over all kernels; None where one is unknown
@@ -261,20 +270,29 @@ def phase_estimate(
     support the compute format.
     """
     dtype = step.widths.compute
-    operators, eager = (
-        similar.share(step).operators_and_eager(step) if similar else phases.operators_and_eager(arch, step)
-    )
-    flops = [(op.stage, whole(op.count * op.matmul_flops)) for op in eager]
+    flash = step._replace(attention="flash")
+    operators, eager = _operators_and_eager(arch, step, similar)
+    unmasked = operators if step.attention == "flash" else _operators_and_eager(arch, flash, similar)[0]
     phase = PhaseEstimate(
         step,
         tuple(Placed(op, similar.placement(op)) for op in operators) if similar else placed(operators, device, dtype),
-        all_pairs_matmul_flops=sum(each for _, each in flops),
-        model_flops=sum(each for stage, each in flops if stage != "recomputation"),
+        all_pairs_matmul_flops=_matmul_flops(eager),
+        mean_flops=GpuFlops(phases.model_flops(unmasked), phases.model_flops(eager), _matmul_flops(operators)),
         ceilings=(device.matmul_pipe(dtype).peak, device.bandwidth),
         code=arch.code if step.phase == "train" else ReferenceCode(fp32_softmax=arch.code.fp32_softmax),
         buffers=_buffers(arch) if step.phase == "train" else 0,
     )
     return timed(phase, Timing(device, engine), similar)
+
+
+def _operators_and_eager(
+    arch: Architecture, step: Step, similar: SimilarSteps | None
+) -> tuple[tuple[Operator, ...], tuple[Operator, ...]]:
+    return similar.share(step).operators_and_eager(step) if similar else phases.operators_and_eager(arch, step)
+
+
+def _matmul_flops(operators: Iterable[Operator]) -> Number:
+    return sum(whole(operator.count * operator.matmul_flops) for operator in operators)
 
 
 def _buffers(arch: Architecture) -> int:
@@ -288,7 +306,7 @@ def pass_time(
 ) -> StageTime:
     """Bound and expected time of one inference pass on a GPU, from its operators."""
     on_device = placed(operators, device, step.widths.compute)
-    phase = PhaseEstimate(step, on_device, 0, 0, code=ReferenceCode(fp32_softmax=arch.code.fp32_softmax))
+    phase = PhaseEstimate(step, on_device, code=ReferenceCode(fp32_softmax=arch.code.fp32_softmax))
     timed_phase = timed(phase, Timing(device, engine))
     return StageTime(timed_phase.bound_seconds, timed_phase.expected)
 
@@ -340,9 +358,9 @@ def _longer(kernels: Expected | None, launches: Expected) -> Expected | None:
 def totals(phase: PhaseEstimate) -> dict[str, Any]:
     """A phase's totals by their JSON keys, in base units; None for unknown.
 
-    `mfu` and `hfu` are model and hardware FLOPs utilization (PaLM, arXiv 2204.02311, appendix B): model FLOPs include
-    masked pairs and exclude recomputation; hardware FLOPs are the executed ones. `mbu` is the same for memory
-    bandwidth.
+    `mfu` and `hfu` are model and hardware FLOPs utilization of all GPUs (PaLM, arXiv 2204.02311, appendix B): model
+    FLOPs exclude recomputation, and masked pairs except in `mfu_all_pairs`; hardware FLOPs are the executed ones. `mbu`
+    is the memory bandwidth utilization of this stage's GPUs.
     """
     values = totals_of(phase.placed) | {"bound_seconds": phase.bound_seconds}
     expected, (peak, bandwidth) = phase.expected, phase.ceilings
@@ -355,8 +373,9 @@ def totals(phase: PhaseEstimate) -> dict[str, Any]:
         **({"bound_images_per_second": images / values["bound_seconds"]} if phase.is_vision else {}),
         "tokens_per_second": phase.tokens / seconds if expected and phase.has_tokens else None,
         **({"images_per_second": expected and images / seconds} if phase.is_vision else {}),
-        "mfu": expected and plain(phase.model_flops) / seconds / peak,
-        "hfu": expected and plain(values["matmul_flops"]) / seconds / peak,
+        "mfu": expected and plain(phase.mean_flops.model) / seconds / peak,
+        "mfu_all_pairs": expected and plain(phase.mean_flops.all_pairs) / seconds / peak,
+        "hfu": expected and plain(phase.mean_flops.executed) / seconds / peak,
         "mbu": expected and plain(values["bytes"]) / seconds / bandwidth,
         "communication_seconds": total_seconds(phase.exchanges),
         "expected_communication_seconds": exchanged and plain(exchanged.value),
@@ -411,8 +430,16 @@ def estimates_by_stage(
         )
         for part, latency in latencies.items()
     }
+    every = sum(count for count, _ in staged)
+    flops = GpuFlops(
+        *(
+            sum(count * plain(each) for (count, _), each in zip(staged, of_stages, strict=True)) / every
+            for of_stages in zip(*(phase.mean_flops for phase in estimates), strict=True)
+        )
+    )
     return [
         phase._replace(
+            mean_flops=flops,
             idle=_sum_of_times(idle_time(part, step, stage[part], latencies[part], behind[part][i]) for part in stage),
             stage_times=tuple((part, stage[part], latencies[part], behind[part][i]) for part in stage),
         )

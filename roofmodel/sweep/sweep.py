@@ -27,7 +27,6 @@ from roofmodel.steps.notes import (  # fmt: skip
     device_notes,
     exceeds_positions,
     kernel_notes,
-    utilization_notes,
     weight_format_notes,
 )
 from roofmodel.steps.options import check_kernels, default_engine, engine_figures, options_in_effect, workload
@@ -287,9 +286,7 @@ def _case(
     formats = weight_format_notes(arch, work, phase.operators)
     routed = routing_notes(arch, work.routing, work.parallel.ep)
     timed = kernel_notes(device, work, [phase])
-    notes |= dict.fromkeys(
-        [*remarks, *device_notes(device, work), *formats, *routed, *timed, *utilization_notes([phase])]
-    )
+    notes |= dict.fromkeys([*remarks, *device_notes(device, work), *formats, *routed, *timed])
     smallest, _ = workload(arch, device, **{**chosen, **{name: min(values) for name, values in lengths.items()}})
     if slowest_stage(arch, device, smallest.steps()[0], work.engine).launch_bound:
         notes[

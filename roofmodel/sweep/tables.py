@@ -81,6 +81,7 @@ RESULTS = Table(
         Column("tokens_per_second", "tokens/s", RATE, meaning=_RATE),
         Column("images_per_second", "images/s", RATE, meaning=_RATE),
         Column("mfu", "MFU", PERCENT, priority=1, meaning=_UTILIZATION),
+        Column("mfu_all_pairs", unit=FINE_PERCENT, meaning=_UTILIZATION),
         Column("hfu", unit=FINE_PERCENT, meaning=_UTILIZATION),
         Column("mbu", unit=FINE_PERCENT, meaning=_UTILIZATION),
         Column("host_bound", unit=FLAG, meaning="whether the host limits the phase (launches, or its part of a step)"),

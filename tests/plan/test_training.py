@@ -116,7 +116,7 @@ def test_interleaving_shortens_the_bubble_and_is_searched_by_default() -> None:
 
 
 def test_a_sharded_optimizer_is_searched_and_saves_memory() -> None:
-    found = planned(tp=1, pp=1, recompute="none", micro_batch=1)
+    found = planned(tp=1, pp=1, dp=4, recompute="none", micro_batch=1)
     by_stage = {each.candidate.choices.zero: each.candidate for each in found.ranked}
     assert sorted(by_stage) == [0, 1]
     parameters = 1_557_611_200
