@@ -285,7 +285,7 @@ def _unknown_format() -> str:
 
 
 def describe_memory(estimate: Estimate) -> str:
-    """`3.22 of 72 GiB (0.9 of 80 GiB): fits; weights 2.9 GiB, KV 300 MiB, activations 28.1 MiB`."""
+    """`3.22 of 72 GiB usable (90 % of 80): fits`, and a line with the memory by role."""
     need = estimate.memory
     if not estimate.has_total:
         known_roles = f"KV {units.binary(need.kv_cache)}, activations {units.binary(need.activations)}"
@@ -303,8 +303,8 @@ def describe_memory(estimate: Estimate) -> str:
     verdict = "fits" if estimate.fits else "does not fit"
     of_each = " per GPU" if estimate.workload.parallel.gpus > 1 else ""
     usable = describe_usable_memory(estimate)
-    total = without_unit_of(usable.partition(" (")[0], units.binary(need.total))
-    return f"{total} of {usable}{of_each}: {verdict}; {parts}"
+    total = without_unit_of(usable.partition(" usable")[0], units.binary(need.total))
+    return f"{total} of {usable}{of_each}: {verdict}\n{parts}"
 
 
 # --- Remarks ---------------------------------------------------------------------------------------
@@ -416,7 +416,7 @@ def describe_masked_pairs(phase: PhaseEstimate) -> str | None:
         return None
     if scans := [placed for placed in phase.placed if placed.operator.kind == "scan"]:
         return f"GEMM FLOPs: {ours}, {_gemms_of_scans(scans)}; the reference code, without fused kernels: {theirs}"
-    return f"GEMM FLOPs without masked token pairs: {ours}; eager attention computes all pairs: {theirs}"
+    return f"GEMMs take {ours}; eager attention, which also computes masked token pairs, takes {theirs}"
 
 
 def _gemms_of_scans(scans: Sequence[Placed]) -> str:

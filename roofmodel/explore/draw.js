@@ -322,8 +322,11 @@ function drawBars({ totals, memory }) {
 }
 
 /** The part of a device's memory that a workload may use, as in `roof estimate`. */
-const usableText = (capacity) => (
-  `${binary(data.memory_utilization * Number(capacity))} (${data.memory_utilization} of ${binary(capacity)})`);
+const usableText = (capacity) => {
+  const [usable, all] = [data.memory_utilization * Number(capacity), capacity].map(binary);
+  const [number, unit] = all.split(" ");
+  return `${usable} usable (${100 * data.memory_utilization} % of ${usable.endsWith(` ${unit}`) ? number : all})`;
+};
 
 function memoryBar(memory) {
   const roles = MEMORY_ROLES.filter(([key]) => Number(memory[key]) > 0).map(([key, name, color]) => (

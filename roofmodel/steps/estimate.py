@@ -265,11 +265,14 @@ def _windows(estimate: Estimate) -> Iterator[str]:
 
 
 def describe_usable_memory(estimate: Estimate) -> str:
-    """`72 GiB (0.9 of 80 GiB)`, or `80 GiB` if the workload may use all of it; the device must state its memory."""
+    """`72 GiB usable (90 % of 80)`, or `80 GiB` if the workload may use all of it; the device must state its memory."""
     assert estimate.usable_memory is not None
     assert estimate.device.capacity is not None
     capacity, share = units.binary(estimate.device.capacity), estimate.workload.options.memory_utilization
-    return capacity if share == 1 else f"{units.binary(estimate.usable_memory)} ({share:g} of {capacity})"
+    if share == 1:
+        return capacity
+    usable = units.binary(estimate.usable_memory)
+    return f"{usable} usable ({100 * share:.4g} % of {without_unit_of(usable, capacity)})"
 
 
 def without_unit_of(other: str, quantity: str) -> str:

@@ -74,15 +74,16 @@ def length_notes(arch: Architecture, work: Workload) -> list[Text]:
                 " is within the limit)",
             )
         )
-    for step in work.steps():
-        if limit is not None and _positions_needed(work, step) > limit:
-            notes.append(
-                WarningNote(
-                    f"{step.phase} reaches {step.reach} tokens, but {arch.name} has positions for {limit}; "
-                    "the limit is not enforced",
-                    _within_limit(arch, step),
-                )
+    beyond = [step for step in work.steps() if limit is not None and _positions_needed(work, step) > limit]
+    if beyond:
+        first, *others = beyond
+        reached = " and ".join([f"{first.phase} reaches {first.reach}", *(f"{s.phase} {s.reach}" for s in others)])
+        notes.append(
+            WarningNote(
+                f"{reached} tokens, but {arch.name} has positions for {limit}; the limit is not enforced",
+                _within_limit(arch, first) if not others else "",
             )
+        )
     return notes
 
 

@@ -348,7 +348,7 @@ def test_memory_that_does_not_fit_gives_a_warning(page: Any) -> None:
     moved(page, model="mistralai/Mixtral-8x7B-v0.1", hw="a100-sxm-80gb", phase="decode", batch=1, context=1024)
     assert "does not fit" in text(page, "#figures .alarm")  # 93 GB of weights
     moved(page, weights="int4")
-    assert "of 72 GiB (0.9 of 80 GiB): fits" in text(page, "#figures .fits")
+    assert "of 72 GiB usable (90 % of 80): fits" in text(page, "#figures .fits")
 
 
 def test_the_link_restores_the_settings(page: Any, made: Path) -> None:
