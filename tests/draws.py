@@ -240,6 +240,36 @@ class Draw:
         keys = dict(zip(published, sizes.values(), strict=True)) | {"sparse_attention_freq": sparse}
         return {"sparse_attention_config": keys}
 
+    def compressed(self) -> dict[str, Any]:
+        """DeepSeek-V4: kinds of layers and their ratios, by the keys of the class or of the published checkpoint."""
+        kinds = {0: SLIDING, 4: "compressed_sparse_attention", 128: "heavily_compressed_attention"}
+        ratios = [self.one(*kinds) for _ in range(self.layers)]
+        rates = {kinds[4]: self.rng.randint(1, 5), kinds[128]: self.rng.randint(2, 9)}
+        rotary = 2 * self.rng.randint(1, self.head_dim // 2)
+        sizes = self.usual() | {
+            "head_dim": self.head_dim,
+            "num_key_value_heads": 1,
+            "q_lora_rank": self.rng.randint(3, 20),
+            "sliding_window": self.window,
+            "o_groups": self.kv_heads,
+            "o_lora_rank": self.rng.randint(3, 20),
+            "index_topk": self.rng.randint(1, 9),
+            "index_n_heads": self.rng.randint(1, 3),
+            "index_head_dim": rotary + self.rng.randint(1, 6),
+            "hc_mult": self.rng.randint(1, 4),
+            "hc_sinkhorn_iters": self.rng.randint(1, 4),
+            "mlp_bias": self.flag(),
+            "num_experts_per_tok": self.active,
+            "moe_intermediate_size": self.rng.randint(3, 40),
+            self.one("n_routed_experts", "num_local_experts"): self.experts,
+        }
+        del sizes["intermediate_size"]
+        published = {"compress_ratios": [*ratios, 0], "qk_rope_head_dim": rotary, "num_hash_layers": 1}
+        published |= {"compress_rate_csa": rates[kinds[4]], "compress_rate_hca": rates[kinds[128]]}
+        own = {"layer_types": self.one(None, [kinds[ratio] for ratio in ratios]), "compress_rates": rates}
+        own |= {"partial_rotary_factor": rotary / self.head_dim}
+        return sizes | self.one(published, own)
+
     def index_layers(self) -> dict[str, Any]:
         """The layers that have their own indexer; the first layer must have one."""
         types = ["full", *(self.one("full", "shared") for _ in range(self.layers - 1))]
@@ -799,6 +829,14 @@ RECIPES: dict[str, Callable[[Draw], dict[str, Any]]] = {
     "deepseek_v3": lambda d: d.latent() | d.routed() | d.dense_first(),
     "deepseek_v32": lambda d: d.indexed() | d.routed() | d.dense_first() | d.sparse_types(),
     "glm_moe_dsa": lambda d: d.indexed() | d.routed() | d.dense_first() | d.sparse_types() | d.index_layers(),
+    "deepseek_v4": lambda d: d.compressed(),
+    "hy_v4": lambda d: (
+        d.indexed()
+        | d.routed()
+        | d.sparse_types()
+        | d.one({}, {"hc_mult": 2})
+        | {name: value for name, value in d.index_layers().items() if name == "indexer_types"}
+    ),
     "glm4_moe_lite": lambda d: d.latent() | d.routed() | d.sparse_types(),
     "mistral4": lambda d: d.latent() | d.routed() | d.dense_first(),
     "minicpm3": lambda d: d.latent() | {"mlp_bias": d.flag()},

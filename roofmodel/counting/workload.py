@@ -447,6 +447,33 @@ def query_block_pairs(step: Step, size: Number, blocks: Number | None = None) ->
     return _added_by_new_tokens(step, lambda n: _blocks_of_queries(n, size, blocks))
 
 
+def entries(step: Step, ratio: Number) -> Number:
+    """Compressed entries of `ratio` tokens each that are complete after the pass; the mean over the passes."""
+    if step.cached and step.passes > 1:
+        return _added_by_new_tokens(step, lambda n: _entries_of_queries(n, ratio, None))
+    return step.mean_of(lambda tokens: (step.context + tokens) // ratio)
+
+
+def new_entries(step: Step, ratio: Number) -> Number:
+    """Compressed entries that the new tokens of a pass complete."""
+    return _added_by_new_tokens(step, lambda n: n // ratio)
+
+
+def entry_pairs(step: Step, ratio: Number, kept: Number | None = None) -> Number:
+    """Pairs of a query and a complete compressed entry, at most `kept` per query; all pairs under eager attention."""
+    if step.attention == "eager" and step.cached and step.passes > 1:
+        return step.tokens * entries(step, ratio)
+    if step.attention == "eager":
+        return step.mean_of(lambda tokens: tokens * ((step.context + tokens) // ratio))
+    return _added_by_new_tokens(step, lambda n: _entries_of_queries(n, ratio, kept))
+
+
+def _entries_of_queries(n: Number, ratio: Number, kept: Number | None) -> Number:
+    """The sum over i <= n of min(i // ratio, kept)."""
+    most = n // ratio if kept is None else minimum(n // ratio, kept)
+    return ratio * half(most * (most - 1)) + (n - most * ratio + 1) * most
+
+
 def _blocks_of_queries(n: Number, size: Number, blocks: Number | None) -> Number:
     """Each query's own block and the earlier ones, at most `blocks`: sum over i <= n of min(ceil(i / size), blocks)."""
     full, rest = n // size, n % size

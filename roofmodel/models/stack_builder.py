@@ -15,6 +15,7 @@ from roofmodel.models.layers import (
     Attention,
     BlockSelection,
     Branch,
+    CompressedAttention,
     CrossAttention,
     DeltaRule,
     DisentangledAttention,
@@ -35,6 +36,7 @@ from roofmodel.models.layers import (
     PerLayerGate,
     Projection,
     ShortConvolution,
+    Streams,
     Sublayer,
     TokenConvolution,
 )
@@ -54,7 +56,14 @@ def stack(fields: Fields, *, causal: bool, crosses: bool = False) -> Stack:
         final_norm=norm if fields["final_norm"] else None,
         unused_parameters=fields["unused_parameters"],
         shared=_shared(fields),
+        streams=_streams(fields),
     )
+
+
+def _streams(fields: Fields) -> Streams | None:
+    if not fields["streams"]:
+        return None
+    return Streams(fields["streams"], fields["streams_sinkhorn"], fields["streams_head"])
 
 
 def _embedding(fields: Fields, norm: Norm) -> Embedding:
@@ -235,7 +244,16 @@ def _latent_attention(index: int, fields: Fields) -> LatentAttention:
     return _part(LatentAttention, fields, down_bias=fields["qkv_bias"], indexer=indexer)
 
 
+def _compressed_attention(index: int, fields: Fields) -> CompressedAttention:
+    ratio, overlaps = fields["compressed_ratio"][index], bool(fields["compressed_overlaps"][index])
+    indexer = _part(Indexer, fields) if overlaps else None
+    topk = fields["index_topk"] if overlaps else None
+    return _part(CompressedAttention, fields, ratio=ratio, overlaps=overlaps, index_topk=topk, indexer=indexer)
+
+
 def _attends(index: int, fields: Fields) -> Part:
+    if fields["compressed_ratio"] is not None:
+        return _compressed_attention(index, fields)
     return _latent_attention(index, fields) if fields["latent"] else _attention(index, fields)
 
 

@@ -17,7 +17,7 @@ from roofmodel.counting.workload import ONE_GPU, Parallel, Step, Workload
 from roofmodel.devices.device import Device
 from roofmodel.errors import Text
 from roofmodel.models.architecture import Architecture, Stack
-from roofmodel.models.layers import Attention, LatentAttention
+from roofmodel.models.layers import Attention, AttentionPart, LatentAttention
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number
 from roofmodel.options.workload import MAX_VALUE
@@ -217,7 +217,7 @@ def describe_workload(estimate: Estimate) -> str:
     work = estimate.workload
     parts = [work.dtype]
     layered = isinstance(estimate.architecture.body, Stack)
-    scans = layered and not any(isinstance(p, Attention | LatentAttention) for p in estimate.architecture.stack.parts)
+    scans = layered and not any(isinstance(p, AttentionPart) for p in estimate.architecture.stack.parts)
     quantization = estimate.architecture.quantization
     further = [form for _, form in work.matrix_formats]
     formats = (

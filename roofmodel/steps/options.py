@@ -16,7 +16,7 @@ from roofmodel.engines.engine import Engine, default_for, stated_kernels
 from roofmodel.engines.engine_file import CHOICES
 from roofmodel.errors import Message, Option, Text, WorkloadError, choices, ignored, shorten
 from roofmodel.models.architecture import Architecture, Network
-from roofmodel.models.layers import Attention, LatentAttention, Part, Patches
+from roofmodel.models.layers import Attention, AttentionPart, CompressedAttention, LatentAttention, Part, Patches
 from roofmodel.numbers.algebra import Number, maximum, minimum
 from roofmodel.options.values import Phase
 from roofmodel.options.workload import DEFAULTS, REMOVED, Options, valid
@@ -388,7 +388,7 @@ def _training_notes(arch: Architecture, options: Options, casts: bool) -> Iterat
             "and sums in fp32, and their cast copies"
         )
     parts = () if isinstance(arch.body, Network) else arch.stack.parts
-    if options.recompute == "selective" and not any(isinstance(part, Attention | LatentAttention) for part in parts):
+    if options.recompute == "selective" and not any(isinstance(part, AttentionPart) for part in parts):
         yield Message(Option("recompute", "selective"), f" changes nothing: {arch.name} has no attention")
     elif options.recompute == "selective" and options.attention == "flash":
         yield Message(
@@ -402,7 +402,7 @@ def _training_notes(arch: Architecture, options: Options, casts: bool) -> Iterat
 
 
 def _has_indexer(part: Part) -> bool:
-    if isinstance(part, LatentAttention):
+    if isinstance(part, LatentAttention | CompressedAttention):
         return part.indexer is not None
     return isinstance(part, Attention) and part.selection is not None
 

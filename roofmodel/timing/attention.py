@@ -146,7 +146,9 @@ def prefill_seconds(att: AttentionWork, chip: Chip, timing: PrefillTiming) -> Nu
     several = tiles > chip.multiprocessors
     tile_seconds: Seconds = several * (shared + longest_tile / 2) + (1 - several) * longest_tile
     # Keys and values of new tokens: as many as in the queries' format for their heads, and in the cache's format.
-    new = (att.bytes - att.kv_bytes) * att.kv_heads / att.heads + att.kv_bytes * minimum(att.queries / att.keys, 1)
+    new = (att.bytes - att.kv_bytes) * att.kv_heads / att.heads + att.kv_bytes * minimum(
+        att.queries / maximum(att.keys, 1), 1
+    )
     appended: Bytes = timing.append * new
     seconds_per_byte: Number = _seconds_per_byte(att, att.bytes + appended, chip, timing)
     stream: Seconds = att.bytes * seconds_per_byte

@@ -29,8 +29,6 @@ by_file = pytest.mark.parametrize("file", FILES, ids=[file.stem for file in FILE
 
 # model_type -> texts in the message: the unsupported part and the reason.
 REFUSED = {
-    "deepseek_ref": ("'deepseek_ref'", "compressed keys", "hyper-connections"),
-    "deepseek_v4": ("'deepseek_v4'", "compressed keys", "hyper-connections"),
     "kimi_k3": ("'mla_use_output_gate' is true", "kimi_linear"),
     "step3p7": ("'text_config'", "step3p7"),  # unlike the config of its class
 }

@@ -62,13 +62,15 @@ def latent_attention(att: LatentAttention, block: BlockContext) -> Iterator[Oper
     else:
         line = f"{latents} W_kv_up[zk k hv] -> {keys} {values}"
         yield build.operator("attention.kv_up", "attention", line)
-    yield from core(build, block, (q, keys, values, output), cache, keys_and_pairs)
+    yield from core(build, block, (q, keys, values, output), cache, keys_and_pairs, " B_sinks[k]" * att.sinks)
     if step.absorbs:
         line = f"{output} W_v_up[k zk h'] -> o[b t k h']"
         yield build.operator("attention.absorb_v", "attention", line, kind="bmm")
     if att.gate:
-        yield build.operator("attention.gate_projection", "attention", f"{x} W_gate_heads[d k] -> gate[b t k]")
-        yield gate(build, "attention", "k h'", "k")
+        axes = "k" if att.gate == "head" else "k h'"
+        line = f"{x} W_gate_heads[d {axes}] -> gate[b t {axes}]"
+        yield build.operator("attention.gate_projection", "attention", line)
+        yield gate(build, "attention", "k h'", axes)
     bias = " + B_out[d]" if att.out_bias else ""
     yield build.operator("attention.output", "attention", f"o[b t k h'] W_out[k h' d]{bias} -> {block.output}")
 
@@ -112,6 +114,7 @@ def core(
     tensors: tuple[str, str, str, str],
     cache: str,
     keys_and_pairs: Callable[[Step], Sizes],
+    sinks: str = "",
 ) -> Iterator[Operator]:
     """Scores of the NoPE and rotary parts, softmax, weighted sum of values; one kernel under flash attention.
 
@@ -127,7 +130,7 @@ def core(
         return (
             fuse("attention.scores", "attention", scores, kind="bmm"),
             inner.operator(
-                "attention.softmax", "attention", "a[b k t:s] -> p[b k t:s]", kind="softmax",
+                "attention.softmax", "attention", f"a[b k t:s]{sinks} -> p[b k t:s]", kind="softmax",
                 flops=vector_flops.SCALE + mask + vector_flops.SOFTMAX, keeps="outputs",
             ),
             inner.operator("attention.mix", "attention", f"p[b k t:s] {values} -> {output}", kind="bmm"),

@@ -135,6 +135,9 @@ MODEL_TYPES: dict[str, tuple[str, ...]] = {
     "latent_attention": (
         "deepseek_v2", "deepseek_v3", "deepseek_v32", "glm_moe_dsa", "glm4_moe_lite", "mistral4", "minicpm3", "youtu",
     ),
+    "hyper_connections": (
+        "deepseek_v4", "hy_v4",
+    ),
     "linear_attention": (
         "minimax", "kimi_linear", "bailing_hybrid", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo_hybrid",
     ),
@@ -168,8 +171,8 @@ CUSTOM_CODE_MODEL_TYPES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Likewise, model types whose code comes with their checkpoints, not with transformers."""
 # Other names of families in checkpoints. transformers maps them too (Kimi_K25Config), or the published code does
-# (Qwen3-ASR).
-ALIASES = {"gpt-sw3": "gpt2", "kimi_k2": "deepseek_v3", "qwen3_asr_text": "qwen3"}
+# (Qwen3-ASR, SGLang's FP8 checkpoints of DeepSeek-V4).
+ALIASES = {"gpt-sw3": "gpt2", "deepseek_ref": "deepseek_v4", "kimi_k2": "deepseek_v3", "qwen3_asr_text": "qwen3"}
 
 
 class FamilyIndex(MutableMapping[str, Family]):
