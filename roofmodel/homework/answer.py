@@ -53,7 +53,7 @@ def document(sheet: Sheet, key: bool = False) -> Document:
         by_lecturer = sheet.seeded or sheet.name not in SHEETS  # a file of own problems has the formulas of the answers
         checks = "The lecturer checks them" if by_lecturer else f"Check them with {command}"
         blocks.append(Paragraph(f"Write each number after its colon, in the stated unit. {checks}."))
-        blocks.append(Paragraph("A PDF cannot be checked: copy this list into a text file such as 1001.yaml."))
+        blocks.append(Paragraph("Hand in a text file with this list. PDF and Word files cannot be graded."))
     blocks.append(Code("\n".join(_answers(sheet, filled=key))))
     title = f"{'Key' if key else 'Problems'}: {sheet.name}, {sheet.student}"
     data = partial(_data, sheet, key)
@@ -248,7 +248,7 @@ ANSWERS = Table(
         Column("unit", "unit", value="graded.question.unit", wrap=True, meaning="the unit of the answer"),
         Column(
             "result", "result", value=lambda row: _verdict(row["graded"]), wrap=True,
-            meaning="`right`, `wrong`, `blank`, `not a number` or `unknown word`",
+            meaning="`right`, `wrong`, `blank`, or `unread` if its meaning is not clear",
         ),
         Column("hint", value="graded.hint", meaning="the likely mistake; empty without one"),
     ],
@@ -257,5 +257,5 @@ ANSWERS = Table(
 
 def _verdict(graded: Graded) -> str:
     if not graded.understood:
-        return "unknown word" if isinstance(graded.question.value, str) else "not a number"
+        return "unread"
     return "right" if graded.right else "blank" if graded.answer is None else "wrong"

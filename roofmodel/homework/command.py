@@ -14,7 +14,8 @@ from roofmodel.report.command import CommandCall, CommandGroup, CommandLine
 from roofmodel.report.printing import present, print_line
 
 if TYPE_CHECKING:
-    from roofmodel.homework.classroom import ClassGrades, WrittenClass
+    from roofmodel.homework.classroom import WrittenClass
+    from roofmodel.homework.grading import ClassGrades
     from roofmodel.report.document import Document
 
 
@@ -75,7 +76,7 @@ class HomeworkGrades(Result):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Files that cannot be graded, answers that cannot be read, and students without a file."""
+        """Files that cannot be graded, mistakes in headers, blank sheets, and students without a file."""
         return self.grades.warnings
 
     def __repr__(self) -> str:
@@ -90,7 +91,7 @@ def homework(student: str, sheet: PathLike = "lectures", *, seed: str = "", key:
 
     Args:
         student: Name or number of the student; it determines the numbers in the problems.
-        sheet: Sheet: lectures, rooflines, transformers, measuring, scaling or runs; or a YAML file of own problems.
+        sheet: Sheet: lectures, rooflines, transformers, measuring, scaling, training, runs; or a YAML file of problems.
         seed: The lecturer's secret; without it, students can print the key.
         key: Write the answers with their derivations, for the lecturer.
 
@@ -150,7 +151,7 @@ def homework_class(
     Args:
         roster: CSV file with a column `student`; other columns are carried into the grades.
         folder: Folder of the sheets; key.json is written beside it.
-        sheet: Sheet: lectures, rooflines, transformers, measuring, scaling or runs; or a YAML file of own problems.
+        sheet: Sheet: lectures, rooflines, transformers, measuring, scaling, training, runs; or a YAML file of problems.
         suffix: Format of the sheets: md, tex, json or pdf (with pdflatex).
         seed: The lecturer's secret; without it, a random one of 128 bits is made.
         force: Replace sheets with answers, and the key of another class.
@@ -165,22 +166,26 @@ def homework_class(
 
 
 @checked
-def grade_homework(folder: PathLike, key: PathLike, *, partial: float = 0) -> HomeworkGrades:
+def grade_homework(
+    folder: PathLike, key: PathLike, *, partial: float = 0, override: PathLike | None = None
+) -> HomeworkGrades:
     """Grade the answers of a class: a row for each student, a column for each question, and the sum of the points.
 
-    Raises AnswerError for a folder without answers and for an invalid key.
+    Raises AnswerError for a folder without files, for an invalid key and for invalid rulings.
 
     Args:
         folder: Folder with the answers, also in subfolders.
         key: The key.json that was written with the sheets.
         partial: Fraction of the points for a wrong answer that a common mistake explains, such as 0.5.
+        override: CSV file with the columns student, question and points: rulings that replace points.
 
     Examples:
         >>> grade_homework("answers", "key.json")  # doctest: +SKIP
     """
-    from roofmodel.homework.classroom import grade_class
+    from roofmodel.homework.grading import grade_class
 
-    return HomeworkGrades(grade_class(values.path("folder", folder), values.path("key", key), partial))
+    rulings = None if override is None else values.path("override", override)
+    return HomeworkGrades(grade_class(values.path("folder", folder), values.path("key", key), partial, rulings))
 
 
 def _notes(seed: str) -> list[Any]:
@@ -204,7 +209,11 @@ CLASS_SETTINGS: Settings = {
     "roster": {"metavar": "ROSTER.csv"},
     "folder": {"flags": ("-o", "--output"), "metavar": "FOLDER"},
 }
-GRADE_SETTINGS: Settings = {"folder": {"metavar": "FOLDER"}, "key": {"metavar": "FILE"}}
+GRADE_SETTINGS: Settings = {
+    "folder": {"metavar": "FOLDER"},
+    "key": {"metavar": "FILE"},
+    "override": {"metavar": "ANSWERS.csv"},
+}
 
 
 def _new(call: CommandCall, form: Any, output: Sequence[str], force: bool = False) -> None:

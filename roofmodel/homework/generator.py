@@ -5,6 +5,7 @@ The packaged problems are in problems/; a lecturer's file has the same form. doc
 
 from __future__ import annotations
 
+import math
 import string
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
@@ -21,8 +22,9 @@ from roofmodel.numbers import units
 
 FOLDER = Path(__file__).parent / "problems"
 MAX_OPTIONS = 10**6
+ONE = Fraction(1)
 PROBLEM = ("title", "given", "draws", "quantities", "questions", "symbols")
-QUESTION = ("text", "unit", "answer", "tolerance", "points", "mistakes")
+QUESTION = ("text", "unit", "answer", "tolerance", "points", "mistakes", "synonyms")
 
 
 class ProblemSet(NamedTuple):
@@ -115,9 +117,12 @@ class _Generator:
 
     def _evaluated(self, formula: str, entry: YamlValue, functions: formulas.Functions = formulas.SYMPY) -> Value:
         try:
-            return formulas.evaluate(self.template.filled(formula), self.values, functions)
+            value = formulas.evaluate(self.template.filled(formula), self.values, functions)
         except (ValueError, RoofError) as error:
             raise entry.error(f"{entry.path}: {error}") from None
+        if not isinstance(value, str) and not _is_finite(value):
+            raise entry.error(f"{entry.path}: {shorten(formula)} has no value: the number is too large")
+        return value
 
     def _number(self, formula: str, entry: YamlValue) -> int | float | Fraction:
         value = self._evaluated(formula, entry)
@@ -135,6 +140,8 @@ class _Generator:
         parts = entry.mapping(QUESTION, required=("text", "unit", "answer"))
         unit = parts["unit"].text()
         answer = self._number(parts["answer"].text(), parts["answer"])
+        if not _is_finite(answer, Fraction(unit_of(unit).factor)):
+            raise parts["answer"].error(f"{parts['answer'].path} has no value in {unit}: the number is too large")
         value = float(answer) if unit != CEILING else CEILINGS[0] if answer > 0 else CEILINGS[1]
         formula = self._text(parts["answer"])
         used = formulas.names(formula)
@@ -148,7 +155,7 @@ class _Generator:
         points = parts["points"].number() if "points" in parts else 1
         return Question(
             id, self._text(parts["text"]), unit, value, formula, values, self.symbols, mistakes,
-            0 if unit == CEILING else tolerance, points,
+            0 if unit == CEILING else tolerance, points, _synonyms(parts["synonyms"]) if "synonyms" in parts else {},
         )  # fmt: skip
 
     def _mistakes(self, entry: YamlValue) -> Iterator[Mistake]:
@@ -162,6 +169,14 @@ class _Generator:
                 hints = self.source.mistakes[each.text()]
             for formula, hint in hints.mapping().items():
                 yield Mistake(float(self._number(formula, hint)), self._text(hint))
+
+
+def _is_finite(value: float | Fraction, unit: Fraction = ONE) -> bool:
+    """Whether a float holds a number of base units, in another unit."""
+    try:
+        return math.isfinite(float(value) / float(unit))
+    except OverflowError:
+        return False
 
 
 def _option(entry: YamlValue) -> Any:
@@ -187,6 +202,11 @@ def _range(entry: YamlValue) -> Sequence[int]:
     if not 0 < len(values) <= MAX_OPTIONS:
         raise entry.error(f"{entry.path} is {shorten(text)}; a range has 1 to {MAX_OPTIONS} values")
     return values
+
+
+def _synonyms(entry: YamlValue) -> dict[str, tuple[str, ...]]:
+    """`{memory: [L2, cache]}`: further names of the ceilings."""
+    return {name: tuple(each.text() for each in words.items()) for name, words in entry.mapping(CEILINGS).items()}
 
 
 def _tolerance(entry: YamlValue) -> float:

@@ -10,16 +10,16 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
 from roofmodel.errors import AnswerError, Option, WorkloadError, choices, shorten
-from roofmodel.files import text_files
-from roofmodel.files.text_files import YamlValue, expand, parse_yaml, read_text
+from roofmodel.files.text_files import expand
 from roofmodel.homework import answers as written_answers
 from roofmodel.homework.generator import ProblemSet, packaged, parsed_problems, read_problems
 from roofmodel.homework.problem import CEILINGS, Draw, Problem, Question
+from roofmodel.homework.submission import Answers, Entry, Submission, read, read_any_text
 from roofmodel.options.values import PathLike
 
 SHEETS = {
@@ -59,7 +59,7 @@ class Sheet(NamedTuple):
 class Graded(NamedTuple):
     """A question with its graded answer: in base units, or the name of a ceiling, or None if it is blank.
 
-    If an answer is neither a number nor a ceiling, `understood` is False and `answer` is the text of the file.
+    If the meaning of an answer is not clear, `understood` is False and `answer` is the text of the file.
     """
 
     question: Question
@@ -68,6 +68,7 @@ class Graded(NamedTuple):
     hint: str | None = None
     understood: bool = True
     explained: bool = False  # whether a common mistake explains a wrong number
+    entry: Entry | None = None  # the answer as it is written
 
     def points(self, partial: float = 0) -> float:
         """The points of the question, of which a wrong answer that a common mistake explains gets a fraction."""
@@ -79,10 +80,16 @@ class GradedSheet(NamedTuple):
 
     sheet: Sheet
     problems: tuple[tuple[Problem, tuple[Graded, ...]], ...]
+    unknown: tuple[Entry, ...] = ()  # lines that belong to no question
 
     @property
     def graded(self) -> list[Graded]:
         return [graded for _, answers in self.problems for graded in answers]
+
+    @property
+    def answers_given(self) -> list[float | str | None]:
+        """The answers without their grades."""
+        return [each.answer for each in self.graded]
 
     @property
     def score(self) -> float:
@@ -135,7 +142,7 @@ def source_of(sheet: PathLike, text: str = "") -> SheetSource:
         raise WorkloadError(
             Option("sheet"), f": unknown value {shorten(name)}{known_sheets}; or a YAML file of problems"
         )
-    return SheetSource(text_files.expand(name).stem, problems, problems.order, text)
+    return SheetSource(expand(name).stem, problems, problems.order, text)
 
 
 def sheet(student: str, name: PathLike = "lectures", seed: str = "") -> Sheet:
@@ -163,110 +170,72 @@ def hashed_draw(*key: str) -> Draw:
 # --- Answers ----------------------------------------------------------------------------------------
 
 
-Answers = PathLike | Mapping[str, Any]
-"""A file of answers, or a dictionary: answers by problem and question, alone or in the dictionary of a sheet."""
-
-
 def check(answers: Answers, student: str, name: PathLike | None = None, seed: str = "") -> GradedSheet:
     """Grade answers: a YAML file, a completed sheet (Markdown, LaTeX, JSON), or a dictionary.
 
-    An answer that cannot be interpreted counts as wrong. Raises AnswerError, with file and line, for a file that does
-    not contain answers to this sheet.
+    An answer whose meaning is not clear is unread, neither right nor wrong. Raises AnswerError, with file and line, for
+    a file that does not contain answers to this sheet.
     """
-    entries = read_entries(answers)
-    if name is None and "sheet" in entries and entries["sheet"].text() not in SHEETS:
-        written = entries["sheet"].text()
-        raise entries["sheet"].error(
+    submission = read(answers)
+    header = submission.header
+    if name is None and "sheet" in header and header["sheet"].text not in SHEETS:
+        written = header["sheet"].text
+        raise header["sheet"].error(
             f"unknown sheet {shorten(written)}{choices(written, SHEETS)}; for problems of your own, give their file: ",
             Option("sheet", f"{written}.yaml"),
         )
-    student_sheet = sheet(student, name or (entries["sheet"].text() if "sheet" in entries else "lectures"), seed)
-    return graded(entries, student_sheet)
+    student_sheet = sheet(student, name or (header["sheet"].text if "sheet" in header else "lectures"), seed)
+    if "student" in header and not same_name(header["student"].text, student_sheet.student):
+        raise header["student"].error(
+            f"these are answers of student {shorten(header['student'].text)}, not of {student_sheet.student!r}; check ",
+            Option("student"),
+        )
+    result = graded(submission, student_sheet)
+    if result.unknown:
+        line, ids = result.unknown[0], [p.id for p in student_sheet.problems]
+        word = line.text.partition(":")[0]
+        known = dict.fromkeys([*ids, *(question.id for p in student_sheet.problems for question in p.questions)])
+        raise line.error(f"unknown key {word!r}{choices(word, known)}")
+    return result
 
 
-def graded(entries: Mapping[str, YamlValue], student_sheet: Sheet) -> GradedSheet:
+def graded(submission: Submission, student_sheet: Sheet) -> GradedSheet:
     """Grade the answers to a sheet. Raises AnswerError for the answers to another sheet."""
-    _check_same_sheet(entries, student_sheet)
-    ids = [problem.id for problem in student_sheet.problems]
-    answers = entries["answers"].mapping(ids)
-    return GradedSheet(
-        student_sheet, tuple((problem, _graded(problem, answers.get(problem.id))) for problem in student_sheet.problems)
+    _check_same_sheet(submission, student_sheet)
+    answers, unknown = submission.answers({p.id: [each.id for each in p.questions] for p in student_sheet.problems})
+    problems = (
+        (p, tuple(grade(question, answers.get((p.id, question.id))) for question in p.questions))
+        for p in student_sheet.problems
     )
+    return GradedSheet(student_sheet, tuple(problems), tuple(unknown))
 
 
 def has_answers(path: str) -> bool:
     """Whether a file is a student's sheet with answers. A sheet that cannot be read counts as one with answers."""
     try:
-        text = read_text(expand(path))
-        problems = [problem for problem in read_entries(path)["answers"].mapping().values() if not problem.is_null]
-        return not re.search(_KEY_TITLE, text, re.MULTILINE) and any(
-            not answer.is_null for problem in problems for answer in problem.mapping().values()
-        )
+        text = read_any_text(path)
+    except AnswerError:  # no such file, or not a text file
+        return False
+    try:
+        return not re.search(_KEY_TITLE, text, re.MULTILINE) and read(path).has_answers
     except AnswerError:
         return _ANSWERS in text
-    except (OSError, ValueError):  # no such file, or not a text file
-        return False
 
 
 _ANSWERS, _KEY_TITLE = "\nanswers:", r"^(# |\\section\*\{)Key: "
-_FENCES = {"```": "```", r"\begin{verbatim}": r"\end{verbatim}"}  # start and end of the answers in Markdown and LaTeX
 
 
-def read_entries(answers: Answers) -> dict[str, YamlValue]:
-    """What a file or a dictionary of answers states. Raises AnswerError."""
-    expected = "a homework sheet with answers"
-    if isinstance(answers, Mapping):
-        document = answers if "answers" in answers else {"answers": answers}
-        text = json.dumps(document, default=str)  # NumPy's numbers have no JSON
-        root = parse_yaml(text, "answers", AnswerError, expected)
-    else:
-        path = os.fspath(answers)
-        if path.lower().endswith(".pdf") and os.path.exists(expand(path)):
-            raise AnswerError(
-                f"{path}: a PDF cannot be checked; copy its list of answers into a text file such as 1001.yaml"
-            )
-        try:
-            root = text_files.read_yaml(expand(path), AnswerError, expected, extract=_answer_block)
-        except FileNotFoundError:
-            raise AnswerError(f"{path}: no such file; give a homework sheet with answers") from None
-    json_only = ("schema", "problems")
-    return root.mapping(("student", "sheet", "made", "answers", *json_only), required=("answers",))
-
-
-def _answer_block(text: str) -> str:
-    """The block of answers of a Markdown or LaTeX sheet, at the same line numbers; other texts unchanged.
-
-    Raises ValueError for a sheet without that block.
-    """
-    lines, fence, closing, blocks = text.split("\n"), -1, "", []
-    for i, line in enumerate(lines):
-        if fence >= 0 and line.startswith(closing):
-            if any(each.startswith("answers:") for each in lines[fence + 1 : i]):
-                blocks.append((fence, i))
-            fence = -1
-        elif fence < 0 and (opened := next((mark for mark in _FENCES if line.startswith(mark)), "")):
-            fence, closing = i, _FENCES[opened]
-    if not blocks and re.search(r"^(# Problems: |\|---|\\section\*\{Problems: )", text, re.MULTILINE):
-        raise ValueError(
-            "the block of answers is missing; it belongs under 'Your answers', between ``` lines (LaTeX: in a verbatim "
-            "environment)"
-        )
-    if not blocks:
-        return text
-    start, end = blocks[-1]
-    return "\n" * (start + 1) + "\n".join(lines[start + 1 : end])
-
-
-def _check_same_sheet(entries: Mapping[str, YamlValue], student_sheet: Sheet) -> None:
+def _check_same_sheet(submission: Submission, student_sheet: Sheet) -> None:
     """Raises AnswerError if the answers belong to another sheet."""
-    for key, value in (("student", student_sheet.student), ("sheet", student_sheet.name)):
-        if key in entries and not same_name(entries[key].text(), value):
-            raise entries[key].error(
-                f"these are answers of {key} {shorten(entries[key].text())}, not of {value!r}; check ", Option(key)
-            )
-    if "made" in entries and entries["made"].text() != student_sheet.fingerprint:
-        raise entries["made"].error(
-            f"made is {shorten(entries['made'].text())}, but this student and seed give {student_sheet.fingerprint!r}; "
+    header = submission.header
+    if "sheet" in header and header["sheet"].text.lower() != student_sheet.name.lower():
+        written = header["sheet"].text
+        raise header["sheet"].error(
+            f"these are answers of sheet {shorten(written)}, not of {student_sheet.name!r}; check ", Option("sheet")
+        )
+    if "made" in header and header["made"].text.lower() != student_sheet.fingerprint:
+        raise header["made"].error(
+            f"made is {shorten(header['made'].text)}, but this student and seed give {student_sheet.fingerprint!r}; "
             "the sheet was made with another ",
             Option("seed"),
             " or another version of roofmodel",
@@ -274,44 +243,45 @@ def _check_same_sheet(entries: Mapping[str, YamlValue], student_sheet: Sheet) ->
 
 
 def same_name(written: str, name: str) -> bool:
-    """Whether a name equals another one, apart from non-ASCII letters, which LaTeX's verbatim may replace."""
-    return len(written) == len(name) and all(a == b or not b.isascii() for a, b in zip(written, name, strict=True))
+    """Whether a student's name equals another one in any case, apart from non-ASCII letters, which LaTeX's verbatim
+    may replace, and from zeros that a spreadsheet removes from the start of a number."""
+    if written.strip().lstrip("0").casefold() == name.lstrip("0").casefold():
+        return True
+    pairs = zip(written, name, strict=False)
+    return len(written) == len(name) and all(a.lower() == b.lower() or not b.isascii() for a, b in pairs)
 
 
-def _graded(problem: Problem, answers: YamlValue | None) -> tuple[Graded, ...]:
-    entries = (
-        {} if answers is None or answers.is_null else answers.mapping([question.id for question in problem.questions])
-    )
-    return tuple(_grade(question, entries.get(question.id)) for question in problem.questions)
-
-
-def _grade(question: Question, entry: YamlValue | None) -> Graded:
-    if entry is None or entry.is_null:
+def grade(question: Question, entry: Entry | None) -> Graded:
+    """Grade one answer. One whose meaning is not clear is unread, unless a meaning is right."""
+    if entry is None:
         return Graded(question, None, False)
-    try:
-        text = entry.text().strip()
-    except AnswerError:  # for example a list
-        return Graded(question, "", False, "give one value", understood=False)
-    if isinstance(question.value, str):
-        word = written_answers.ceiling(text)
-        if word is None:
-            return Graded(question, text, False, f"it must be one of {', '.join(CEILINGS)}", understood=False)
-        hint = "compare the arithmetic intensity with the ridge point"
-        return Graded(question, word, word == question.value, None if word == question.value else hint)
-    meanings = [float(meaning) for meaning in written_answers.readings(text, question.unit)]
-    if not meanings:
+    text, right = entry.text, question.value
+    if isinstance(right, str):
+        reading = written_answers.ceiling(text, question.synonyms)
+    else:
+        reading = written_answers.number(text, question.unit)
+    meanings = [each if isinstance(each, str) else float(each) for each in reading.meanings]
+    answer = next((each for each in meanings if is_right(question, each)), None)
+    if answer is not None:
+        return Graded(question, answer, True, entry=entry)
+    doubtful = (each if isinstance(each, str) else float(each) for each in reading.doubtful)
+    if not reading.certain or any(is_right(question, each) for each in doubtful):
         hint = f"give a number in {question.unit}, such as 1237.5 or 1/6, or one with another unit of the same kind"
-        return Graded(question, text, False, hint, understood=False)
-    right = next((answer for answer in meanings if is_right(question, answer)), None)
-    if right is not None:
-        return Graded(question, right, True)
-    mistakes = mistakes_of(question, meanings[0])
-    return Graded(question, meanings[0], False, hint_for(question, meanings[0]), explained=bool(mistakes))
+        hint = f"it must be one of {', '.join(CEILINGS)}" if isinstance(right, str) else hint
+        return Graded(question, text, False, hint, understood=False, entry=entry)
+    if isinstance(right, str):
+        hint = "compare the arithmetic intensity with the ridge point"
+        return Graded(question, meanings[0] if meanings else text, False, hint, entry=entry)
+    number = meanings[0]
+    assert not isinstance(number, str)
+    explained = bool(mistakes_of(question, number))
+    return Graded(question, number, False, hint_for(question, number), explained=explained, entry=entry)
 
 
-def is_right(question: Question, answer: float) -> bool:
-    """Whether an answer is within the tolerance, and not closer to the result of a common mistake."""
-    assert not isinstance(question.value, str)
+def is_right(question: Question, answer: float | str) -> bool:
+    """Whether an answer is the ceiling, or within the tolerance and not closer to the result of a common mistake."""
+    if isinstance(question.value, str) or isinstance(answer, str):
+        return answer == question.value
     error = abs(answer - question.value)
     return is_within_tolerance(answer, question.value, question.tolerance) and all(
         error <= abs(answer - mistake.result) or is_within_tolerance(mistake.result, question.value, 0)

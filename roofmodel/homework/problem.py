@@ -63,6 +63,7 @@ class Question(NamedTuple):
     mistakes: tuple[Mistake, ...] = ()
     tolerance: float = 0.02  # relative
     points: float = 1
+    synonyms: Mapping[str, tuple[str, ...]] = {}  # further names of the ceilings
 
     @property
     def expression(self) -> Any:

@@ -199,12 +199,12 @@ def csv_cell(value: Any) -> Any:
     """The value; a text in printable characters, with an apostrophe in front if a spreadsheet would run it.
 
     Spreadsheets take a cell for a formula if it begins with `=`, `+`, `-` or `@`, or with a tab or a line end before
-    one of these (OWASP, "CSV injection"). Numbers are unchanged, also as text.
+    one of these (OWASP, "CSV injection"). Numbers and a minus sign alone are unchanged, also as text.
     """
     if not isinstance(value, str):
         return value
     value = printable(value)
-    if not value.startswith(("=", "+", "-", "@", "\t", "\r", "\n")) or _is_number(value):
+    if not value.startswith(("=", "+", "-", "@", "\t", "\r", "\n")) or _is_number(value) or value == "-":
         return value
     return f"'{value}"
 

@@ -105,18 +105,20 @@ def test_answers_of_a_class_become_points(folder: Path) -> None:
     assert [*rows[0]] == [
         "name", "student", "section", "stream.intensity", "stream.time", "stream.rate", "counters.fp32",
         "counters.fp16", "counters.intensity", "achieved.bound", "achieved.rate", "achieved.fraction", "points",
+        "unread",
     ]  # fmt: skip
     assert [(row["name"], row["points"]) for row in rows] == [
-        ("Ada Lovelace", "9"), ("Grace Hopper", "7"), ("Emmy Noether", "0"),
+        ("Ada Lovelace", "9"), ("Grace Hopper", "7"), ("Emmy Noether", "?"),
     ]  # fmt: skip
-    assert (rows[1]["stream.intensity"], rows[1]["stream.time"], rows[2]["stream.time"]) == ("0", "1", "")
+    assert (rows[1]["stream.intensity"], rows[1]["stream.time"], rows[2]["stream.time"]) == ("0", "1", "?")
+    assert [row["unread"] for row in rows] == ["0", "0", "9"]
     # half of the answer is a common mistake, 1.3 times is none
     partial = roofmodel.grade_homework("answers", "key.json", partial=0.25).to_dict()
-    assert [student["points"] for student in partial["students"]] == [9, 7.25, 0]
+    assert [student["points"] for student in partial["students"]] == [9, 7.25, None]
     assert partial["students"][1]["questions"]["stream.intensity"] == 0.25
     found = {each["question"]: each for each in partial["questions"]}
     assert found["stream.intensity"] == {
-        "question": "stream.intensity", "points": 1, "right": 1, "answered": 2,
+        "question": "stream.intensity", "points": 1, "right": 1, "answered": 2, "unread": 0,
         "hint": "half the answer: a multiply-add is two FLOPs", "hinted": 1,
     }  # fmt: skip
 
@@ -125,33 +127,214 @@ def test_a_file_that_cannot_be_graded_is_a_warning_and_no_zero(folder: Path) -> 
     roofmodel.homework_class("roster.csv", "sheets", "measuring")
     answer("1001", "answers/1.md")
     answer("1002", "answers/2.md")
-    answer("1002", "answers/3.md")
+    answer("1002", "answers/3.md", {"stream.time": 2})
     answer("1003", "answers/4.md")
     first, last = Path("answers/1.md"), Path("answers/4.md")
-    first.write_text(first.read_text().replace("answers:\n", "answers: [\n"))
+    first.write_bytes(b"student: 1001\n\0\1\2")
+    first.rename("answers/1001.md")
     last.write_text(last.read_text().replace('made: "', 'made: "0'))
     grades = roofmodel.grade_homework("answers", "key.json")
     assert [student["points"] for student in grades.to_dict()["students"]] == [None, None, None]
     broken, other, twice = grades.warnings
-    assert broken.startswith("answers/1.md:")
-    assert "not YAML" in broken
+    assert broken == "not graded: answers/1001.md: not a text file; give a homework sheet with answers"
     assert "another version of roofmodel" in other
-    assert twice == "2 files have answers of student '1002': 2.md, 3.md; not graded"
+    assert twice == "not graded: 2 files have answers of student '1002': 2.md, 3.md"
 
 
-def test_an_answer_that_cannot_be_read_is_a_warning_and_counts_as_wrong(folder: Path) -> None:
+def test_two_files_with_the_same_answers_are_graded(folder: Path) -> None:
+    roofmodel.homework_class("roster.csv", "sheets", "measuring")
+    answer("1002", "answers/2.md")
+    answer("1002", "answers/copy of 2.md")
+    grades = roofmodel.grade_homework("answers", "key.json")
+    assert grades.to_dict()["students"][1]["points"] == 9
+    assert grades.warnings[0] == "student '1002': 2.md is graded, not copy of 2.md"
+
+
+def test_an_answer_that_cannot_be_read_is_listed_for_the_lecturer(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     roofmodel.homework_class("roster.csv", "sheets", "measuring")
     for student in ("1001", "1002", "1003"):
         answer(student, f"answers/{student}.md")
     file = Path("answers/1002.md")
-    text = re.sub(r"(\n    intensity:) \S+", r"\1 1,25 maybe", file.read_text(), count=1)
+    text = re.sub(r"(\n    intensity:) \S+", r"\1 1,25 or 3", file.read_text(), count=1)
+    text = re.sub(r"(\n    rate:) \S+", r"\1", text, count=1)  # blank
     file.write_text(re.sub(r"(\n    bound:) \S+", r"\1 [1, 2]", text))
     grades = roofmodel.grade_homework("answers", "key.json")
-    assert grades.warnings == (
-        "student '1002', stream.intensity: '1,25 maybe' cannot be read; it counts as wrong (1002.md)",
-        "student '1002', achieved.bound: an answer that is not one value cannot be read; it counts as wrong (1002.md)",
+    assert grades.warnings == ()
+    assert [student["points"] for student in grades.to_dict()["students"]] == [9, 6, 9]
+    first, second = grades.to_dict()["unread"]
+    line = next(number for number, each in enumerate(text.split("\n"), 1) if "1,25 or 3" in each)
+    assert first == {
+        "student": "1002", "question": "stream.intensity", "answer": "1,25 or 3", "file": "1002.md", "line": line,
+    }  # fmt: skip
+    assert (second["question"], second["answer"]) == ("achieved.bound", "[1, 2]")
+    _, out, _ = run(("homework", "grade", "answers", "--key", "key.json"), monkeypatch, capsys)
+    assert "1002    stream.intensity 1,25 or 3" in out
+    grades.save("grades.csv")
+    row = [*csv.DictReader(Path("grades.csv").read_text().splitlines())][1]
+    assert (row["stream.intensity"], row["stream.rate"], row["achieved.bound"]) == ("?", "-", "?")
+    assert (row["points"], row["unread"]) == ("6", "2")
+
+
+def test_the_lecturer_rules_on_answers(folder: Path) -> None:
+    roofmodel.homework_class("roster.csv", "sheets", "measuring")
+    answer("1001", "answers/1001.md", {"stream.time": 3})
+    answer("1002", "answers/1002.md")
+    file = Path("answers/1002.md")
+    file.write_text(re.sub(r"(\n    intensity:) \S+", r"\1 a twelfth", file.read_text(), count=1))
+    Path("rulings.csv").write_text(
+        "student;question;points;why\n1002;stream.intensity;0,5;words\n1001;stream.time;1;\n1003;stream.time;1;\n"
     )
-    assert [student["points"] for student in grades.to_dict()["students"]] == [9, 7, 9]
+    grades = roofmodel.grade_homework("answers", "key.json", override="rulings.csv").to_dict()
+    assert [student["points"] for student in grades["students"]] == [9, 8.5, 1]
+    assert (grades["students"][1]["unread"], grades["unread"]) == ([], [])
+    assert grades["rulings"][0] == {"student": "1002", "question": "stream.intensity", "points": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("rulings", "message"),
+    [
+        ("student,question\n", "r.csv:1: the header has no column 'points'"),
+        ("student,question,points\n2001,stream.time,1\n", "r.csv:2: student '2001' is not in the roster"),
+        ("student,question,points\n1001,stream.tme,1\n", "unknown question 'stream.tme'; did you mean 'stream.time'"),
+        ("student,question,points\n1001,stream.time,2\n", "r.csv:2: points is '2'; it must be a number from 0 to 1"),
+        ("student,question,points\n1001,stream.time,one\n", "r.csv:2: points is 'one'; it must be a number"),
+        (
+            "student,question,points\n1001,stream.time,1\n1001,stream.time,0\n",
+            "r.csv:3: student '1001' has another ruling on stream.time",
+        ),
+    ],
+)
+def test_an_invalid_ruling_is_refused_with_its_line(rulings: str, message: str, folder: Path) -> None:
+    roofmodel.homework_class("roster.csv", "sheets", "measuring")
+    Path("r.csv").write_text(rulings)
+    with pytest.raises(AnswerError) as raised:
+        roofmodel.grade_homework("sheets", "key.json", override="r.csv")
+    assert message in str(raised.value)
+
+
+# --- What students do to their files ----------------------------------------------------------------
+
+S = "student\nS1\nS2\n0030\n"
+
+
+def filled(folder: Path, student: str = "S1") -> str:
+    """The sheet of a student of the roster S with all right answers."""
+    if not Path("key.json").exists():
+        Path("roster.csv").write_text(S)
+        roofmodel.homework_class("roster.csv", "sheets", "measuring", seed="a seed of many characters")
+    answer(student, "answers/x.md")
+    text = Path("answers/x.md").read_text()
+    Path("answers/x.md").unlink()
+    return text
+
+
+def points(folder: Path) -> dict[str, float | None]:
+    students = roofmodel.grade_homework("answers", "key.json").to_dict()["students"]
+    return {each["student"]: each["points"] for each in students}
+
+
+EDITS = {
+    "case": lambda text: text.replace('"S1"', "s1"),
+    "curly quotes": lambda text: text.replace('"', "”"),
+    "no quotes": lambda text: text.replace('"', ""),
+    "tabs": lambda text: re.sub("^( +)", lambda found: "\t" * (len(found[0]) // 2), text, flags=re.MULTILINE),
+    "no indentation": lambda text: re.sub("^ +", "", text, flags=re.MULTILINE),
+    "no fences": lambda text: text.replace("```", ""),
+    "only the list": lambda text: text[text.index("student:") : text.rindex("```")],
+    "no units": lambda text: re.sub(" +#.*", "", text),
+    "capitals": lambda text: re.sub(r"^ *(\w+):", lambda found: found[0].upper(), text, flags=re.MULTILINE),
+    "equals signs": lambda text: re.sub(r"^(    \w+):", r"\1 =", text, flags=re.MULTILINE),
+    "bullets": lambda text: re.sub(r"^(    )(\w+):", r"\1- **\2**:", text, flags=re.MULTILINE),
+    "on the next line": lambda text: re.sub(r"^(    \w+:) (\S+)", r"\1\n      \2", text, flags=re.MULTILINE),
+    "Windows lines": lambda text: text.replace("\n", "\r\n"),
+    "comments": lambda text: text.replace("  # us", " because of the ridge  # us"),
+    "a blank copy below": lambda text: text + re.sub("^(    [a-z0-9]+:).*", r"\1", text, flags=re.MULTILINE),
+    "misspelled keys": lambda text: text.replace("  stream:", "  streem:").replace("    time:", "    tiem:"),
+    "non-breaking spaces": lambda text: text.replace("    ", "\u00a0\u00a0\u00a0\u00a0"),
+    "no student": lambda text: re.sub("student: .*\n", "", text),
+    "another student": lambda text: text.replace('"S1"', '"S2"'),
+    "a mistyped student": lambda text: text.replace('"S1"', '"S11"'),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_an_edited_file_is_graded(edit: str, folder: Path) -> None:
+    text = EDITS[edit](filled(folder))
+    assert text != filled(folder)
+    Path("answers/hand-in.txt").write_bytes(text.encode())
+    assert points(folder) == {"S1": 9, "S2": None, "0030": None}
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-8-sig", "cp1252"])
+def test_a_file_in_any_encoding_is_graded(encoding: str, folder: Path) -> None:
+    text = re.sub(r"(\n    time: \S+)", r"\1 µs", filled(folder))
+    Path("answers/hand-in.md").write_bytes(text.encode(encoding))
+    assert points(folder)["S1"] == 9
+
+
+def test_a_number_without_its_zeros_is_the_same_student(folder: Path) -> None:
+    Path("answers/x.md").write_text(filled(folder, "0030").replace('"0030"', "30"))
+    assert points(folder)["0030"] == 9
+
+
+def test_a_mistake_in_a_header_touches_nobody_else(folder: Path) -> None:
+    first, second = filled(folder), filled(folder, "S2")
+    Path("answers/a.md").write_text(first.replace('"S1"', '"S2"'))
+    Path("answers/b.md").write_text(second)
+    assert points(folder) == {"S1": 9, "S2": 9, "0030": None}
+    assert "a.md" in roofmodel.grade_homework("answers", "key.json").warnings[0]
+    no_made = re.sub("made: .*\n", "", first).replace('"S1"', '"S2"')
+    Path("answers/a.md").unlink()
+    Path("answers/S1.md").write_text(no_made)  # only the name of the file tells
+    assert points(folder) == {"S1": 9, "S2": 9, "0030": None}
+    Path("answers/S1.md").rename("answers/unknown.md")
+    assert points(folder) == {"S1": None, "S2": 9, "0030": None}
+
+
+def test_an_answer_that_is_no_yaml_does_not_affect_the_others(folder: Path) -> None:
+    for words in ("**{}**", "`{}`", "% {}", "@ {}", "t: {}", "{} us: memory", "*{}", "'{}", "[{}", "{{{}", "! {}"):
+        sheet = filled(folder)
+        value = re.search(r"\n    time: (\S+)", sheet)[1]
+        text = sheet.replace(f"time: {value}", f"time: {words.format(value)}")
+        Path("answers/x.md").write_text(text)
+        (student, *_) = roofmodel.grade_homework("answers", "key.json").to_dict()["students"]
+        assert student["points"] + len(student["unread"]) == 9
+        assert set(student["unread"]) <= {"stream.time"}
+
+
+def test_files_that_cannot_be_graded_are_named(folder: Path) -> None:
+    filled(folder)
+    Path("answers/S1.docx").write_bytes(b"PK\x03\x04 word/document.xml")
+    Path("answers/scan.pdf").write_bytes(b"%PDF-1.7")
+    Path("answers/photo.md").write_bytes(b"\x89PNG\r\n\0")
+    Path("answers/.DS_Store").write_bytes(b"\0")
+    grades = roofmodel.grade_homework("answers", "key.json")
+    word, picture, pdf, missing = grades.warnings
+    assert word.startswith("not graded: answers/S1.docx: a Word document; give a homework sheet with answers as a text")
+    assert picture.startswith("not graded: answers/photo.md: a picture;")
+    assert pdf.startswith("not graded: answers/scan.pdf: a PDF;")
+    assert missing == "2 of 3 students without a file: S2, 0030"
+    assert grades.to_dict()["students"][0]["file"] == "S1.docx"
+
+
+def test_a_sheet_without_answers_is_blank_and_named(folder: Path) -> None:
+    filled(folder)
+    Path("answers/x.md").write_text(Path("sheets/S1.md").read_text())
+    grades = roofmodel.grade_homework("answers", "key.json")
+    assert grades.warnings[-1] == "all answers are blank in the files of: S1"
+    grades.save("grades.csv")
+    rows = [*csv.DictReader(Path("grades.csv").read_text().splitlines())]
+    assert [row["stream.time"] for row in rows] == ["-", "?", "?"]
+    assert [row["points"] for row in rows] == ["0", "?", "?"]
+
+
+def test_an_answer_in_the_comment_of_the_unit_is_not_blank(folder: Path) -> None:
+    text = re.sub(r"(\n    time:) (\S+)  # us", r"\1  # \2 us", filled(folder))
+    Path("answers/x.md").write_text(text)
+    (student, *_) = roofmodel.grade_homework("answers", "key.json").to_dict()["students"]
+    assert (student["points"], student["unread"]) in ((9, []), (8, ["stream.time"]))
 
 
 def test_students_without_a_file_are_listed_once(
@@ -175,8 +358,8 @@ def test_answers_of_a_stranger_are_a_warning(folder: Path) -> None:
     Path("answers/y.yaml").write_text("answers: {stream: {time: 1}}\n")
     Path("answers/1003.yaml").write_text("answers: {stream: {time: 1}}\n")  # the name of the sheet's file
     assert roofmodel.grade_homework("answers", "key.json").warnings == (
-        "answers/x.yaml:1: student '2001' is not in the roster; not graded",
-        "answers/y.yaml: states no student; not graded",
+        "not graded: answers/x.yaml:1: student '2001' is not in the roster",
+        "not graded: answers/y.yaml: states no student",
         "2 of 3 students without a file: 1001, 1002",
     )
 
@@ -188,7 +371,7 @@ def test_problems_of_a_lecturer_are_written_and_graded(folder: Path) -> None:
     Path("mine.yaml").unlink()  # the key has the problems
     found = roofmodel.grade_homework("answers", "key.json", partial=0.5).to_dict()
     assert (found["sheet"], found["points"]) == ("mine", 5)  # 2 + 3 of counters
-    assert [student["points"] for student in found["students"]] == [5, 4, 0]
+    assert [student["points"] for student in found["students"]] == [5, 4, None]
 
 
 def test_sheets_and_keys_that_exist_are_not_replaced(folder: Path) -> None:
@@ -225,7 +408,7 @@ def test_names_of_students_are_no_paths(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("roster", "message"),
     [
-        ("", "roster.csv: is empty; its first line is a header with a column 'student'"),
+        ("", "roster.csv: is empty; its first line is a header; give a CSV file with a column 'student'"),
         ("name,Student\nA,1\n", "roster.csv:1: the header has no column 'student'; did you mean 'Student'?"),
         ("student\n", "roster.csv: lists no students"),
         ("student,name\n1,a\n1,b\n", "roster.csv:3: student '1' is also in line 2"),
@@ -291,7 +474,7 @@ def test_the_commands_write_a_class_and_its_grades(
     grade = ("homework", "grade", "answers", "--key", "key.json")
     status, out, err = run((*grade, "-o", "grades.csv"), monkeypatch, capsys)
     assert (status, err) == (0, "wrote grades.csv\n")
-    assert "1003              8     8 1003.md" in out
+    assert "1003              8     8      0 1003.md" in out
     assert run((*grade, "--format", "csv"), monkeypatch, capsys)[1].rstrip() == Path("grades.csv").read_text().rstrip()
     status, out, err = run(("homework", "grade", "answers"), monkeypatch, capsys)
     assert status == 2

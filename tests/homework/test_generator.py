@@ -65,6 +65,11 @@ def test_a_file_of_problems_gives_a_sheet(tmp_path: Path) -> None:
         ("answer: 2*n**3/P", "answer: n/(P - P)", r"mine.yaml:12: .*divides by zero"),
         ("answer: 2*n**3/P", "answer: 9**9**9", r"mine.yaml:12: .*too large"),
         ("answer: 2*n**3/P", "answer: n*Y", r"mine.yaml:12: 'Y' has no meaning; state it under 'symbols'"),
+        ("answer: 2*n**3/P", "answer: ceiling(1e308*1e308)", r"mine.yaml:12: .*questions.time.answer: .*has no value"),
+        ("answer: 2*n**3/P", "answer: 1e305*n/n", r"mine.yaml:12: .*questions.time.answer has no value in us"),
+        ("t: n/10**6", "t: n/10**6*1e308*1e308", r"mine.yaml:7: problems.mine.quantities.t: .*has no value"),
+        ("{n**3:", "{n**3*1e306:", r"mine.yaml:13: .*has no value"),
+        ("mistakes:", "synonyms: {disk: [SSD]}\n        mistakes:", r"mine.yaml:13: unknown key 'disk'"),
         ("unit: us", "united: us", r"mine.yaml:11: unknown key 'united'; did you mean 'unit'"),
         ("one_flop", "one_flops", r"mine.yaml:13: unknown mistake 'one_flops'; did you mean 'one_flop'"),
         ("1000:9000:1000", "9000:1000", r"mine.yaml:6: .*a range has 1 to"),
@@ -84,6 +89,15 @@ def test_an_invalid_file_of_problems_is_refused_with_its_line(
     assert before in VALID
     with pytest.raises(AnswerError, match=message):
         made(VALID.replace("divide by {{P}}", "no").replace(before, after), tmp_path)
+
+
+def test_a_question_lists_further_names_of_a_ceiling(tmp_path: Path) -> None:
+    text = VALID.replace("divide by {{P}}", "no").replace("unit: us", "unit: compute or memory")
+    text = text.replace("mistakes: [one_flop, {n**3: no}]", "synonyms: {compute: [the ALUs of the SM]}")
+    sheet = made(text, tmp_path)
+    answers = {"mine": {"time": "The ALUs of the SM."}}
+    assert homework.check(answers, "ada", str(tmp_path / "mine.yaml")).score == 1
+    assert sheet.problems[0].questions[0].synonyms == {"compute": ("the ALUs of the SM",)}
 
 
 NAMES: Any = {"a": 3, "b": Fraction(1, 3), "c": 2.5}
