@@ -32,7 +32,8 @@ from roofmodel.sweep.titles import (
     varying_names,
 )
 
-SHOWN = 40  # rows; the last line counts the others
+SHOWN, SHOWN_IN_FILES = 40, 1000
+"""Rows in a terminal, and in pages and Markdown; the last line counts the others."""
 RESULTS = (
     "bound_seconds", "bound", "expected_seconds", "bound_tokens_per_second", "tokens_per_second",
     "bound_images_per_second", "images_per_second", "mfu", "memory_total", "bound_dollars_per_million_tokens",
@@ -56,13 +57,13 @@ MAX_PICTURE_POINTS = 2_000_000
 """A picture needs all points in memory, about 300 bytes each."""
 
 
-def document(sweep: Sweep, picture: SweepPicture | None = None) -> Document:
-    """The first rows of a sweep, or all rows of a scaling sweep, and a picture of this kind.
+def document(sweep: Sweep, picture: SweepPicture | None = None, most: int = SHOWN) -> Document:
+    """The first `most` rows of a sweep, or all rows of a scaling sweep, and a picture of this kind.
 
     Default: scaling if the sweep scales, costs if tokens have prices, else rates. There is no picture of a grid that is
     too large for one, and of rows without a time.
     """
-    shown = list(islice(data.rows(sweep), None if sweep.scaling else SHOWN))
+    shown = list(islice(data.rows(sweep), None if sweep.scaling else most))
     title, blocks = _scaling_blocks(sweep.scaling, shown) if sweep.scaling else _grid_blocks(sweep, shown)
     if sweep.points <= MAX_PICTURE_POINTS and any(row["bound_seconds"] is not None for row in shown):
         kind = picture or default_picture(sweep, shown)

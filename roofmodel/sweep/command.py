@@ -59,6 +59,12 @@ class SweepReport(Result):
 
         return document(self.sweep, self.kind)
 
+    def complete(self) -> Document:
+        """The document of pages and Markdown, with more rows than a terminal shows."""
+        from roofmodel.sweep.answer import SHOWN_IN_FILES, document
+
+        return document(self.sweep, self.kind, SHOWN_IN_FILES)
+
     def _messages(self) -> Iterable[Text]:
         return self.sweep.notes
 
@@ -105,7 +111,7 @@ class SweepReport(Result):
         return out.getvalue().removesuffix("\n")
 
     def save(self, path: PathLike, picture: SweepPicture | None = None) -> Path:
-        """Write the rows (csv, json, parquet), the first rows (html, md) or a picture (png, svg, pdf).
+        """Write the rows (csv, json, parquet), at most the first 1000 rows (html, md) or a picture (png, svg, pdf).
 
         The kind of the picture is `rates`, `roofs`, `costs` or `scaling`. Returns the path. Raises RoofError for a path
         that cannot be written, and for an unknown kind of picture.

@@ -196,3 +196,15 @@ def test_the_title_of_a_column_counts_for_the_width_that_is_left() -> None:
     )
     assert r"p{0.68\linewidth}" in wide  # 0.9 - 20 x 0.011
     assert r"p{0.88\linewidth}" in narrow
+
+
+def test_rows_that_stand_out_are_bold_and_names_keep_their_indents(tmp_path: Path) -> None:
+    table = Table("t", [Column("a", "a"), Column("b", "b", COUNT)], style=lambda row: "bold" if row["b"] > 1 else "")
+    document = Document("t", [Rows(table, [{"a": "sum_x", "b": 2}, {"a": "  part|*", "b": 1}])], dict)
+    assert markdown(document).splitlines()[-2:] == ["| **sum_x** | **2** |", r"| &nbsp;&nbsp;part\|&#42; | 1 |"]
+    text = latex(document)
+    assert "\\textbf{sum\\_x} & \\textbf{2} \\\\\n~~part" in text
+    assert '<tr class="bold"><td class="word">sum_x</td><td>2</td></tr><tr><td class="word">  part|*</td>' in html(
+        document
+    )
+    compiled(text, tmp_path)
