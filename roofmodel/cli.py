@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from roofmodel.errors import RoofError, option_spelling
+from roofmodel.errors import RoofError, cut_words, option_spelling
 from roofmodel.files.text_files import ASCII_FALLBACK
 from roofmodel.options.workload import REMOVED
 from roofmodel.report.command import typer_app
@@ -177,7 +177,7 @@ def _drop_stdout() -> None:
 
 
 def _fail(message: str) -> int:
-    print_line(f"error: {message}")
+    print_line(f"error: {cut_words(message)}")
     return 2
 
 

@@ -226,7 +226,7 @@ def find(name: str | os.PathLike[str], before: tuple[Path, ...] = ()) -> Path:
         path = Path(text).expanduser()
         return before[-1].parent / path if before else path
     searched = (FOLDER,) if before and before[-1].parent == FOLDER else folders()
-    files = [path for folder in searched if (path := folder / f"{text.lower()}.yaml").is_file()]
+    files = [path for folder in searched if os.path.isfile(path := folder / f"{text.lower()}.yaml")]
     if not files and before and text == before[-1].stem:
         files = [before[-1]]
     if files:

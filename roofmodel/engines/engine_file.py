@@ -224,8 +224,9 @@ def kernels_of_file(path: Path) -> tuple[str, list[tuple[str, YamlValue]]]:
 
 
 def _base(value: YamlValue, load: Callable[[str], Mapping[str, Any]]) -> Mapping[str, Any]:
+    name = value.text()
     try:
-        return load(value.text())
+        return load(name)
     except EngineError as error:
         raise value.error(error.message) from None
 

@@ -17,7 +17,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from roofmodel.errors import LIST_MODELS, AnswerNote, Message, ModelError, Option, Text, shorten, suggest
+from roofmodel.errors import (
+    JSON_NUMBER_TOO_LONG,
+    LIST_MODELS,
+    AnswerNote,
+    Message,
+    ModelError,
+    Option,
+    Text,
+    shorten,
+    suggest,
+)
 from roofmodel.files.text_files import MAX_DEPTH, depth, expand, foreign_model, printable, read_text, rename_files
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.config import architecture
@@ -257,15 +267,20 @@ def _read(file: Path) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         place = f"{file}:{error.lineno}:{error.colno}"
         raise ModelError(f"{place}: not JSON ({error.msg}); give a model's config.json") from None
-    except ValueError as error:
-        raise ModelError(f"{file}: not usable JSON ({error})") from None
+    except ValueError:
+        raise ModelError(f"{file}: {JSON_NUMBER_TOO_LONG}") from None
     except RecursionError:
         too_deep = True
     if too_deep:
         raise ModelError(f"{file}: more than {MAX_DEPTH} nested lists and objects; give a model's config.json")
     if not isinstance(config, dict):
-        raise ModelError(f"{file}: contains a {type(config).__name__}; a config.json contains an object {{...}}")
+        raise ModelError(f"{file}: contains {_JSON_KINDS[type(config)]}; a config.json contains an object {{...}}")
     return config
+
+
+_JSON_KINDS = {
+    type(None): "null", bool: "a boolean", int: "a number", float: "a number", str: "a text", list: "a list",
+}  # fmt: skip
 
 
 def _without_duplicates(file: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:

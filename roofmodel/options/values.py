@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Literal
 
-from roofmodel.errors import Option, RoofError, WorkloadError, choices, shorten
+from roofmodel.errors import Option, RoofError, WorkloadError, as_text, choices, shorten
 from roofmodel.numbers import units
 
 Phase = Literal["prefill", "decode", "forward", "generate", "train"]
@@ -76,8 +76,9 @@ def check_one_of(option: str, value: object, known_values: Iterable[str]) -> Non
     """Raises WorkloadError, with similar and all known values, for another one."""
     names = tuple(known_values)
     if value not in names:
-        cutoff = 0.7 if len(str(value)) < 4 else 0.6  # cpu is not meant by gpu
-        raise WorkloadError(Option(option), f": unknown value {shorten(value)}{choices(str(value), names, cutoff)}")
+        word = as_text(value)
+        cutoff = 0.7 if len(word) < 4 else 0.6  # cpu is not meant by gpu
+        raise WorkloadError(Option(option), f": unknown value {shorten(value)}{choices(word, names, cutoff)}")
 
 
 def check_whole_number(option: str, value: object, low: int, high: int) -> None:
@@ -95,7 +96,7 @@ def seconds_of(option: str, value: object, example: str, highest: float = MAX_SE
         seconds = float(units.parse(value, "s") if isinstance(value, str) else value)  # type: ignore[arg-type]
     except ValueError as error:
         raise WorkloadError(Option(option), f": {error}; try ", Option(option, example)) from None
-    except TypeError:
+    except (TypeError, OverflowError):
         seconds = -1.0
     if isinstance(value, bool) or not 0 <= seconds <= highest or (seconds == 0 and not zero):
         limits = f"{'at least' if zero else 'above'} 0 and at most {units.seconds(highest)}"

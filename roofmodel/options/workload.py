@@ -11,7 +11,7 @@ from itertools import product
 from types import NoneType
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
-from roofmodel.errors import Option, WorkloadError, shorten
+from roofmodel.errors import Option, WorkloadError, as_text, shorten
 from roofmodel.options.values import (
     AttentionMode,
     ComputeFormat,
@@ -166,7 +166,7 @@ class Options(NamedTuple):
         StorageFormat | None,
         Declared(
             PRECISION,
-            "Format of the KV cache: one of --weights (default: --dtype).",
+            "Format of the KV cache: one of the names for --weights, not a number of bits (default: --dtype).",
             plans=("service",),
             plan_help="Search only these formats of the KV cache (default: 16 bits, and fp8 where the engine has it).",
         ),
@@ -427,20 +427,20 @@ def _values_by_key(option: str, value: object) -> dict[str, list[str]]:
         entries = [value] if isinstance(value, str) or not isinstance(value, Iterable) else [*value]
     values: dict[str, dict[str, None]] = {}
     for each in [part for entry in entries for part in (entry.split(",") if isinstance(entry, str) else [entry])]:
-        pair = each if isinstance(each, tuple) else str(each).split("=", 1)
+        pair = each if isinstance(each, tuple) else as_text(each).split("=", 1)
         if len(pair) != 2 or "" in pair:
             raise WorkloadError(
                 Option(option), f" is {shorten(each)}; it must be KEY=VALUE, such as ", Option(option, "launch=graph")
             )
-        key = str(pair[0]).strip()
-        values.setdefault(key, {})[seconds_text(pair[1]) if key == "launch" else str(pair[1]).strip()] = None
+        key = as_text(pair[0]).strip()
+        values.setdefault(key, {})[seconds_text(pair[1]) if key == "launch" else as_text(pair[1]).strip()] = None
     return {key: list(chosen) for key, chosen in values.items()}
 
 
 def seconds_text(value: object) -> str:
     """A number of seconds as text with a unit; text as it is."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return f"{value * 1e6:.12g}us" if is_number else str(value).strip()  # type: ignore[operator]
+    return f"{value * 1e6:.12g}us" if is_number else as_text(value).strip()  # type: ignore[operator]
 
 
 REMOVED = ("runtime", "launch")

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 from roofmodel.engines.former_options import removed_option
-from roofmodel.errors import Option, WorkloadError, choices, shorten
+from roofmodel.errors import Option, WorkloadError, as_text, choices, shorten
 from roofmodel.numbers import units
 from roofmodel.options.signature import OUTPUT
 from roofmodel.options.values import (
@@ -45,7 +45,7 @@ TARGETS, SPECULATION = "Targets", "Speculative decoding"
 
 
 def _choice_of_modes(option: str, value: object) -> tuple[str, ...]:
-    names = tuple(map(str, grid.names(value)))
+    names = tuple(map(as_text, grid.names(value)))
     for name in names:
         check_one_of(option, name, MODES)
     return names
@@ -53,7 +53,7 @@ def _choice_of_modes(option: str, value: object) -> tuple[str, ...]:
 
 def _rate(option: str, value: object) -> float:
     """Requests per second, from text such as `5/s`, `300/min`, or a number of requests per second."""
-    number, _, per = str(value).partition("/")
+    number, _, per = as_text(value).partition("/")
     try:
         rate = float(number) / {"": 1, "s": 1, "min": 60, "h": 3600}[per.strip()]
     except (ValueError, KeyError):
@@ -77,7 +77,7 @@ def _probability(option: str, value: object) -> float:
 
 def number_of_tokens(option: str, value: object) -> float:
     """A number of tokens, from a number or text such as `15T`, `300B`."""
-    text = str(value).strip()
+    text = as_text(value).strip()
     factor = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}.get(text[-1:].upper())
     try:
         tokens = float(text[:-1]) * factor if factor else float(text)

@@ -14,7 +14,7 @@ from roofmodel.devices.calibration import Calibration
 from roofmodel.devices.device import Device
 from roofmodel.engines.engine import Engine, default_for, stated_kernels
 from roofmodel.engines.engine_file import CHOICES
-from roofmodel.errors import Message, Option, Text, WorkloadError, choices, ignored, shorten
+from roofmodel.errors import Message, Option, Text, WorkloadError, as_text, choices, ignored, shorten
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.layers import Attention, AttentionPart, CompressedAttention, LatentAttention, Part, Patches
 from roofmodel.numbers.algebra import Number, maximum, minimum
@@ -207,10 +207,10 @@ def _autocast(options: Options, compute: str) -> Options:
         raise WorkloadError(
             autocast, f" computes GEMMs in {compute}, not in {options.dtype}; try ", Option("dtype", compute)
         )
-    if options.activations:
+    if options.activations not in (None, compute):  # the documents of an estimate state the compute format
         raise WorkloadError(
-            Option("activations"), ": ", autocast, f" keeps some activations in {compute} and others in fp32; ",
-            "remove the option",
+            Option("activations", options.activations), ": ", autocast,
+            f" keeps some activations in {compute} and others in fp32; remove the option",
         )  # fmt: skip
     options = _with_formats(options, dtype=compute)
     if options.weights and number_format(options.weights).bits > FORMATS[PARAMETER_FORMAT].bits:
@@ -409,7 +409,7 @@ def _has_indexer(part: Part) -> bool:
 
 def check_training_format(option: str, name: str) -> None:
     """Raises WorkloadError for a format that is too narrow to train in."""
-    if FORMATS[name].bits < MIN_TRAINING_BITS:
+    if number_format(name).bits < MIN_TRAINING_BITS:
         raise WorkloadError(
             Option(option, name),
             f": training with a format below {MIN_TRAINING_BITS} bits is not modeled; try ",
@@ -436,7 +436,7 @@ def _phases(arch: Architecture, phase: str | None) -> tuple[Phase, ...]:
                 " or ",
                 Option("phase", "train"),
             )
-        raise WorkloadError(Option("phase"), f": unknown phase {shorten(phase)}{choices(str(phase), known_phases)}")
+        raise WorkloadError(Option("phase"), f": unknown phase {shorten(phase)}{choices(as_text(phase), known_phases)}")
     return (phase,)
 
 

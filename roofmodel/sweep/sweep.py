@@ -213,7 +213,7 @@ def prices_by_device(prices: float | str | Mapping[str, float] | None, devices: 
 def _price(value: object) -> float:
     try:
         price = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         price = -1.0
     if not 0 < price < float("inf"):
         raise WorkloadError(

@@ -533,3 +533,11 @@ def test_a_version_has_the_later_entries_of_its_engines_benchmarks(
     assert benchmark_of("mine 1.10.0rc3") == benchmark_of("MINE 2") == Benchmark((2, 3), fills_l2=True)
     assert benchmark_of("mine") == Benchmark((2, 3))
     assert benchmark_of("theirs 2") == Benchmark()
+
+
+def test_an_error_in_a_file_names_its_place_once(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("like: []\n")
+    with pytest.raises(EngineError) as error:
+        Engine.load(file)
+    assert str(error.value) == f"{file}:1: like must be text"
