@@ -274,6 +274,8 @@ class Workload(NamedTuple):
             passes, self.image, self.mla, self.optimizer, self.recompute,
             0 if self.decoder_seq is None else self.seq, self.parallel,
             1 if self.micro_batch is None else quotient(part, together), routing=self.routing,
+            gradients=self.engine.training and self.engine.training.gradients,
+            logits=self.engine.training and self.engine.training.logits,
         )  # fmt: skip
 
 
@@ -295,7 +297,8 @@ class Step(NamedTuple):
 
     `batch` is what one replica computes at once, in each of `microbatches`; counts are those of one GPU. `source` is
     the number of encoder tokens per sequence. A training step without an `optimizer` ends with the gradients. A decode
-    with a `chunk` computes prompt tokens in the same pass (`mixed_step.py`).
+    with a `chunk` computes prompt tokens in the same pass (`mixed_step.py`). `gradients` and `logits` are the formats
+    in which an engine keeps both in training; None: those of weights and activations. They change memory only.
     """
 
     phase: Phase
@@ -315,6 +318,8 @@ class Step(NamedTuple):
     microbatches: Number = 1
     chunk: PromptChunk | None = None
     routing: Routing = UNIFORM
+    gradients: str | None = None
+    logits: str | None = None
 
     @property
     def encodes(self) -> bool:

@@ -79,9 +79,13 @@ class Host(NamedTuple):
 
 
 class Training(NamedTuple):
-    """What an engine that trains does unless the options say otherwise: how replicas exchange gradients."""
+    """How an engine trains: how replicas exchange gradients unless the options say otherwise; the formats of the
+    gradients that it sums and of the logits that the loss keeps, where they are not those of weights and activations.
+    """
 
     data_parallel: DataParallel
+    gradients: str | None = None
+    logits: str | None = None
 
 
 class Benchmark(NamedTuple):
@@ -192,8 +196,11 @@ def read(path: Path, load: Callable[[str], Mapping[str, Any]]) -> dict[str, Any]
         elif key == "host":
             fields[key] = _host(entry)
         elif key == "training":
-            scheme = entry.mapping(Training._fields, required=Training._fields)["data_parallel"]
-            fields[key] = Training(scheme.one_of(get_args(DataParallel)))  # type: ignore[arg-type]
+            known = {"data_parallel": get_args(DataParallel)}
+            states = entry.mapping(Training._fields, required=("data_parallel",))
+            fields[key] = Training(
+                **{name: value.one_of(known.get(name, get_args(ComputeFormat))) for name, value in states.items()}  # type: ignore[arg-type]
+            )
         elif key == "options":
             fields[key] = tuple(item.one_of(OPTIONS) for item in entry.items())
         elif key == "kernel_names":

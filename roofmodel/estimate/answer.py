@@ -294,8 +294,10 @@ def describe_memory(estimate: Estimate) -> str:
         "weights": need.weights,
         "KV": need.kv_cache,
         "activations": need.activations,
+        "logits": need.logits,
         "gradients": need.gradients,
         "optimizer": need.optimizer,
+        "other": need.other,
     }
     parts = ", ".join(f"{role} {units.binary(size)}" for role, size in roles.items() if size)
     if estimate.device.capacity is None:

@@ -121,6 +121,13 @@ MEMORY_OF_A_GPU = Table(
         ),
         Column("gradients", "gradients", MEMORY, meaning="in training: bytes of the gradients"),
         Column("optimizer", "optimizer", MEMORY, meaning="in training: bytes of the optimizer's state"),
+        Column(
+            "logits",
+            "logits",
+            MEMORY,
+            meaning="in training: bytes that the loss keeps, and of the logits' gradient; 0 where the peak is later",
+        ),
+        Column("other", "other", MEMORY, meaning="in training: bytes of the buckets of DistributedDataParallel"),
         Column("kept_activations", value="kept", meaning="the part of `activations` that the backward pass needs"),
         Column("total", "total", MEMORY, meaning="the sum at the peak over the phases shown"),
     ),

@@ -354,6 +354,8 @@ MEMORY = {
     "activations": "activations",
     "gradients": "gradients",
     "optimizer": "optimizer",
+    "logits": "logits",
+    "other": "other",
 }
 
 

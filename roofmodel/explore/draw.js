@@ -296,6 +296,7 @@ function drawMarkNames({ box, letter }, largest) {
 const MEMORY_ROLES = [
   ["weights", "weights", "#0072B2"], ["kv_cache", "KV cache", "#E69F00"], ["activations", "activations", "#009E73"],
   ["gradients", "gradients", "#CC79A7"], ["optimizer", "optimizer's state", "#D55E00"],
+  ["logits", "logits", "#56B4E9"], ["other", "other", "#999999"],
 ];
 
 function drawBars({ totals, memory }) {

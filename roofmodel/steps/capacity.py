@@ -130,8 +130,8 @@ def exceeds_at_any_size(needed: Memory, capacity: Number) -> bool:
 
 
 def _parameter_bytes(needed: Memory) -> Number:
-    """Weights, gradients and optimizer state."""
-    return needed.weights + needed.gradients + needed.optimizer
+    """Weights, gradients, their buckets, and optimizer state."""
+    return needed.weights + needed.gradients + needed.optimizer + needed.other
 
 
 def largest(need: Callable[[int], Number], capacity: Number, limit: int, start: int = 1) -> int | None:

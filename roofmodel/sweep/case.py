@@ -53,7 +53,7 @@ OPTION_COLUMNS = {
 FORMAT_OPTIONS = ("weights", "kv", "activations")
 """The formats that default to `dtype`."""
 COUNTS = ("matmul_flops", "vector_flops", "bytes", "weight_bytes", "kv_cache_bytes", "matmul_flops_all_pairs")
-ROLES = ("weights", "kv_cache", "activations", "gradients", "optimizer", "total")
+ROLES = ("weights", "kv_cache", "activations", "gradients", "optimizer", "logits", "other", "total")
 RESULT_COLUMNS = tuple(RESULTS.csv_keys)
 NEED_WEIGHT_BYTES = {
     "memory_share",

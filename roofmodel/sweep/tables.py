@@ -106,6 +106,8 @@ RESULTS = Table(
         Column("memory_activations", unit=MEMORY, meaning=_MEMORY),
         Column("memory_gradients", unit=MEMORY, meaning=_MEMORY),
         Column("memory_optimizer", unit=MEMORY, meaning=_MEMORY),
+        Column("memory_logits", unit=MEMORY, meaning=_MEMORY),
+        Column("memory_other", unit=MEMORY, meaning=_MEMORY),
         Column("memory_total", "memory", MEMORY, priority=6, meaning=_MEMORY),
         Column("fits", unit=FLAG, meaning="whether the phase fits; null if the device's memory is unknown"),
         Column("dollars_per_million_tokens", "$/M tokens", NUMBER, meaning=_COST),
