@@ -299,10 +299,8 @@ def training_memory(
     activations (`transient`) and what the recomputation of one layer restores. The buckets of DistributedDataParallel
     are copies of all gradients (its `gradient_as_bucket_view=False`).
     """
-    stored, gradients = (
-        sum(part.microbatches * part.kept for part in parts),
-        _wider(step.widths.weights, step.gradients),
-    )
+    stored = sum(part.microbatches * part.kept for part in parts)
+    gradients = _wider(step.widths.weights, step.gradients).bytes(training.parameters)
     later, logits = largest(part.restored for part in parts) + transient, logit_bytes(training.forward, step)
     return Memory(
         weights=weights,
