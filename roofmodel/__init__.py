@@ -60,6 +60,7 @@ __all__ = [
     "grade_homework",
     "homework",
     "homework_class",
+    "homework_practice",
     "jitter",
     "list_families",
     "list_hardware",
@@ -110,6 +111,7 @@ if TYPE_CHECKING:
         grade_homework,
         homework,
         homework_class,
+        homework_practice,
     )
     from roofmodel.jitter.command import JitterReport, jitter
     from roofmodel.measure.calibrate_command import CalibrationReport, calibrate
@@ -139,7 +141,7 @@ _NAMES = {
     "explain.crossover_command": "CrossoverReport crossover",
     "explore.command": "ExplorePage explore",
     "homework.command": "HomeworkClass HomeworkGrades HomeworkSheet "
-    "check_homework grade_homework homework homework_class",
+    "check_homework grade_homework homework homework_class homework_practice",
     "jitter.command": "JitterReport jitter",
     "measure.calibrate_command": "CalibrationReport calibrate",
     "measure.command": "MeasureReport measure",

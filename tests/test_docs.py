@@ -37,8 +37,8 @@ def commands(text: str) -> set[str]:
 
 SHOWN = sorted({command for page in PAGES for command in commands(page.read_text(encoding="utf-8"))})
 HOWTO = ("estimate", "explain", "sweep", "explore", "read-a-profile", "plot-a-profile", "compare", "homework")
-# These need a cluster, or files of a real run.
-NOT_RUN = ("tcp://", "run.sqlite", "run_*.sqlite", "counters.csv", "--clock measured")
+# These need a cluster, files of a real run, or a terminal.
+NOT_RUN = ("tcp://", "run.sqlite", "run_*.sqlite", "counters.csv", "--clock measured", "homework practice")
 RUN = sorted(
     command
     for name in HOWTO
@@ -93,10 +93,11 @@ def _lines(table: str) -> Iterator[tuple[list[str], str]]:
 
 
 def write_class(folder: Path) -> None:
-    """The key of a class, and the answers of one of its students."""
+    """The key of a class, the answers of one of its students, and a ruling on another one."""
     roofmodel.homework_class(ROOT / "examples" / "homework" / "roster.csv", folder / "sheets")
     (folder / "answers").mkdir()
-    (folder / "answers" / "1001.yaml").write_text("answers:\n  stream:\n    intensity: 0.08\n")
+    (folder / "answers" / "1001.yaml").write_text("answers:\n  stream:\n    intensity: 0.08\n    time: 3 or 4\n")
+    (folder / "rulings.csv").write_text("student,question,points\n1002,stream.time,1\n")
 
 
 def write_amd_profiles(folder: Path) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from roofmodel.errors import Command
 from roofmodel.homework.homework import SHEETS, Graded, GradedSheet, Sheet
@@ -27,6 +27,9 @@ from roofmodel.report.document import (
 )
 from roofmodel.report.latex import text_form
 from roofmodel.report.table import COUNT, Column, Table
+
+if TYPE_CHECKING:
+    from roofmodel.homework.practice import Attempt
 
 DIGITS, EXACT_DIGITS = 5, 15  # more than any tolerance needs; of an exact answer, what a float has
 
@@ -79,11 +82,12 @@ QUESTIONS = Table(
 def _questions(problem: Problem) -> TextTable:
     return TextTable(
         ("blank", "question", "unit", "|tolerance"),
-        [(q.id, q.text, q.unit, _tolerance(q)) for q in problem.questions],
+        [(q.id, q.text, q.unit, tolerance(q)) for q in problem.questions],
     )
 
 
-def _tolerance(question: Question) -> str:
+def tolerance(question: Question) -> str:
+    """The accepted relative error, or `exact`."""
     return f"{units.significant(question.tolerance * 100)}%" if question.tolerance else "exact"
 
 
@@ -96,7 +100,7 @@ def _answers(sheet: Sheet, filled: bool) -> Iterator[str]:
     for problem in sheet.problems:
         yield f"  {problem.id}:"
         for question in problem.questions:
-            yield f"    {question.id}: {_in_unit(question, question.value) if filled else ''}  # {question.unit}"
+            yield f"    {question.id}: {in_unit(question, question.value) if filled else ''}  # {question.unit}"
 
 
 # --- The key ----------------------------------------------------------------------------------------
@@ -105,10 +109,10 @@ def _answers(sheet: Sheet, filled: bool) -> Iterator[str]:
 def _solutions(problem: Problem) -> Iterator[Block]:
     for question in problem.questions:
         yield Paragraph(f"{question.id}: {question.text}")
-        yield Equations([_derivation(question)])
+        yield Equations([derivation(question)])
 
 
-def _derivation(question: Question) -> Equation:
+def derivation(question: Question) -> Equation:
     """The formula in symbols, with numbers, and the answer; for a ceiling, the intensity minus the ridge point."""
     expression = question.expression
     values = {each: _number(question.values[each.name]) for each in expression.free_symbols}
@@ -116,7 +120,7 @@ def _derivation(question: Question) -> Equation:
         difference = units.significant(float(expression.subs(values)), DIGITS)
         answer = text_form(f"{difference} FLOP/B relative to the ridge point, so {question.value}")
     else:
-        answer = text_form(_in_unit(question, question.value), question.unit)
+        answer = text_form(in_unit(question, question.value), question.unit)
     symbols = Form(formula.text(expression), formula.latex(expression))
     numbers = Form(formula.text(expression, values), formula.latex(expression, values))
     return Equation(question.id, [symbols, numbers, answer])
@@ -131,7 +135,7 @@ def _legend(sheet: Sheet) -> str:
     return ", ".join(f"{name} is {meaning}" for name, meaning in dict.fromkeys(used))
 
 
-def _in_unit(question: Question, value: float | str) -> str:
+def in_unit(question: Question, value: float | str) -> str:
     """An answer in the unit of the question."""
     if isinstance(value, str):
         return value
@@ -234,7 +238,7 @@ def _answer(graded: Graded) -> float | str | None:
 
 def _written(row: dict[str, Any]) -> str:
     graded: Graded = row["graded"]
-    return "" if graded.answer is None else _in_unit(graded.question, graded.answer)
+    return "" if graded.answer is None else in_unit(graded.question, graded.answer)
 
 
 ANSWERS = Table(
@@ -259,3 +263,21 @@ def _verdict(graded: Graded) -> str:
     if not graded.understood:
         return "unread"
     return "right" if graded.right else "blank" if graded.answer is None else "wrong"
+
+
+# --- Practice ---------------------------------------------------------------------------------------
+
+
+def practice_report(name: str, attempts: Sequence[Attempt]) -> Document:
+    """The first answers of a practice, and how many were right."""
+    right = sum(each.graded.right for each in attempts)
+    rows = Rows(ANSWERS, [{"question": each.question, "graded": each.graded} for each in attempts])
+    title = f"{name}: {right} of {units.count(len(attempts), 'question')} right at the first try"
+
+    def data() -> dict[str, Any]:
+        return {
+            "schema": "roofmodel.homework-practice/1", "sheet": name, "right": right, "asked": len(attempts),
+            "answers": ANSWERS.records(rows.rows),
+        }  # fmt: skip
+
+    return Document(title, [rows] if attempts else [], data, lambda: rows)

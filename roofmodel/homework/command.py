@@ -188,6 +188,26 @@ def grade_homework(
     return HomeworkGrades(grade_class(values.path("folder", folder), values.path("key", key), partial, rulings))
 
 
+@checked
+def homework_practice(sheet: PathLike = "lectures") -> Derivation:
+    """Practice in a terminal: one question at a time, each answer with its formula, and new numbers each time.
+
+    Wrong answers are asked again. Raises WorkloadError without a terminal and for an unknown sheet.
+
+    Args:
+        sheet: Sheet: lectures, rooflines, transformers, measuring, scaling, training, runs; or a YAML file of problems.
+
+    Examples:
+        >>> homework_practice("rooflines")  # doctest: +SKIP
+    """
+    from roofmodel.homework.answer import practice_report
+    from roofmodel.homework.homework import source_of
+    from roofmodel.homework.practice import in_terminal
+
+    source = source_of(values.path("sheet", sheet))
+    return Derivation(practice_report(source.name, in_terminal(source)))
+
+
 def _notes(seed: str) -> list[Any]:
     """A note on a seed that students can find."""
     from roofmodel.errors import Message
@@ -237,17 +257,31 @@ def _class(call: CommandCall, form: Any, output: Sequence[str]) -> None:
     present(result, form)
 
 
+def _practice(call: CommandCall, form: Any, output: Sequence[str]) -> None:
+    """Ask, and print how many answers were right."""
+    present(call(), "table")
+
+
 COMMAND = CommandGroup(
     "Write problem sheets with different numbers for each student, and check the answers.",
     (
         CommandLine(homework, name="new", settings=SETTINGS, run=_new),
         CommandLine(check_homework, name="check", settings=SETTINGS),
+        CommandLine(
+            homework_practice,
+            name="practice",
+            settings={"sheet": {"metavar": "[SHEET]"}},
+            run=_practice,
+            formats=(),
+            files="",
+        ),
         CommandLine(homework_class, name="class", settings=CLASS_SETTINGS, run=_class),
         CommandLine(grade_homework, name="grade", settings=GRADE_SETTINGS),
     ),
     examples=(
         "roof homework new --student 1001 -o sheet.md",
         "roof homework check sheet.md --student 1001",
+        "roof homework practice rooflines",
         "roof homework class roster.csv -o sheets",
         "roof homework grade answers --key key.json -o grades.csv",
     ),
