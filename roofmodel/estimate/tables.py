@@ -313,10 +313,10 @@ def _operators(label_title: str, count: Column) -> tuple[Column, ...]:
         Column(None, "", only="terminal", text=lambda line: (line.letter, f"bold {line.color}")),
         Column(None, label_title, text=lambda line: (line.label, line.color) if line.color else line.label),
         count,
-        Column(None, "FLOPs", FLOP, "cost.flops", priority=5),
-        Column(None, "bytes", BYTES, "cost.bytes", priority=4),
-        Column(None, "FLOP/B", NUMBER, "cost.intensity", priority=2),
-        Column(None, "bound by", value="bound", priority=1),
+        Column(None, "FLOPs", FLOP, "cost.flops", priority=4),
+        Column(None, "bytes", BYTES, "cost.bytes", priority=3),
+        Column(None, "FLOP/B", NUMBER, "cost.intensity", priority=1),
+        Column(None, "bound by", value="bound", priority=5),
         Column(None, "bound", SECONDS, "seconds"),
         Column(None, "", BAR, text=_bar, only="terminal", priority=0),
         Column(None, "share", PERCENT, text=_share),
@@ -336,7 +336,7 @@ OPERATOR_LINES = Table(
             None,
             "×",
             COUNT,
-            priority=3,
+            priority=2,
             text=lambda line: f"× {line.times}" if line.times and line.times > 1 else "",
         ),
     ),
@@ -344,7 +344,7 @@ OPERATOR_LINES = Table(
 )
 GROUP_LINES = Table(
     "phase",
-    _operators("group", Column(None, "ops", COUNT, "times", priority=3)),
+    _operators("group", Column(None, "ops", COUNT, "times", priority=2)),
     style=_bold,
 )
 

@@ -143,7 +143,7 @@ CANDIDATES = Table(
         ),
         Column(None, "TPOT", SECONDS, "candidate.tpot.value"),
         Column(
-            "largest_itl_seconds", "longest gap", SECONDS, "candidate.largest_itl",
+            "largest_itl_seconds", "longest gap", SECONDS, "candidate.largest_itl", priority=5,
             meaning="the largest latency between two tokens: the time of the longest step",
         ),
         *_interval("tokens_per_second", "tokens_per_second", "output tokens per second"),

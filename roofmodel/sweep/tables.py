@@ -96,7 +96,7 @@ RESULTS = Table(
         Column("tokens_per_second_per_user", "tokens/s/user", RATE, priority=8, meaning=_PER_USER),
         Column("bound_tokens_per_second_per_user", unit=RATE, meaning=_PER_USER),
         Column(
-            "bound", "bound by", text=lambda row: BOUND_NAMES.get(row["bound"], row["bound"]), priority=2,
+            "bound", "bound by", text=lambda row: BOUND_NAMES.get(row["bound"], row["bound"]), priority=5,
             meaning="what limits most of the bound: `compute`, `memory` or `communication`; `overhead` if the host "
             "limits the phase",
         ),
