@@ -32,6 +32,7 @@ from roofmodel.devices.calibration import (
     stated_parameters,
 )
 from roofmodel.devices.parts import DeviceFile, Level, Link, Measured, Pipe, Unaligned
+from roofmodel.devices.power import SUSTAINED, Power
 from roofmodel.errors import LIST_HARDWARE, DeviceError, WorkloadError
 from roofmodel.files.text_files import YamlValue, read_yaml
 from roofmodel.numbers.algebra import maximum
@@ -54,9 +55,12 @@ class Device:
     sparse_pipes: Mapping[str, Pipe] = field(default_factory=dict)
     links: Mapping[str, Link] = field(default_factory=dict)
     measured: tuple[Measured, ...] = ()
+    power: Power | None = None
     unaligned: Unaligned | None = None
     sources: Mapping[str, str] = field(default_factory=dict)
     calibration: Calibration | None = None
+    is_sustained: bool = False
+    """Whether expected times are those under long load, at the rates that the card sustains under its power limit."""
 
     @classmethod
     def load(cls, name: Hardware) -> Device:
@@ -76,7 +80,7 @@ class Device:
         return {
             (m.ceiling, m.by, self.sources[m.source]): m.value / self.pipes[m.ceiling].peak
             for m in self.measured
-            if m.ceiling.startswith("tensor_") and m.ceiling in self.pipes and m.source
+            if m.ceiling.startswith("tensor_") and m.ceiling in self.pipes and m.source and m.by != SUSTAINED
         }
 
     @property
@@ -225,6 +229,7 @@ def _read(path: Path, kinds: tuple[str, ...], deferred: bool = False) -> Device:
         levels=file.levels(),
         links=file.links(),
         measured=file.measured(),
+        power=file.power(),
         unaligned=file.unaligned(),
         sources=file.sources,
     )

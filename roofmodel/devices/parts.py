@@ -1,13 +1,14 @@
 """Parts of a device: pipes (execution units), memory levels, links, measured ceilings; and the reader of its YAML file.
 
-All values are in base units: FLOP/s, bytes per second, bytes, hertz. Peaks are dense. An unknown value is None. The
-calibration of a device is read in `device.py`.
+All values are in base units: FLOP/s, bytes per second, bytes, hertz, watts, joules. Peaks are dense. An unknown value
+is None. The calibration of a device is read in `device.py`.
 """
 
 import re
 from pathlib import Path
 from typing import NamedTuple
 
+from roofmodel.devices.power import Power
 from roofmodel.errors import DeviceError, shorten
 from roofmodel.files.text_files import YamlValue, printable, read_yaml
 from roofmodel.numbers.units import si
@@ -117,7 +118,7 @@ _CAPABILITY = re.compile(r"\d{1,2}\.\d")
 
 _TOP = (
     "name", "vendor", "generation", "compute_capability", "form_factor", "multiprocessors", "clocks",
-    "pipes", "sparse_pipes", "memory", "links", "measured", "unaligned_gemms", "source", "sources", "like",
+    "pipes", "sparse_pipes", "memory", "links", "measured", "power", "unaligned_gemms", "source", "sources", "like",
     "calibration",
 )  # fmt: skip
 _PIPE = ("peak", "per_multiprocessor", "per_clock", "clock", "accumulator", "source")
@@ -177,6 +178,10 @@ class DeviceFile:
         return (
             tuple(_measured(p, self._sources) for p in self._top["measured"].items()) if "measured" in self._top else ()
         )
+
+    def power(self) -> Power | None:
+        """The power limit and the energies of FLOPs and bytes."""
+        return _power(self._top["power"], self.clocks, self._sources) if "power" in self._top else None
 
     def unaligned(self) -> Unaligned | None:
         """What GEMMs with rows that are not multiples of 16 bytes reach of the tensor cores' rate."""
@@ -336,3 +341,19 @@ def _measured(node: YamlValue, sources: _Sources) -> Measured:
         raise entries["ceiling"].error(f"ceiling {ceiling!r} is neither a pipe nor a memory level: {ceilings}")
     unit = "B/s" if ceiling in LEVELS else "FLOP/s"
     return Measured(ceiling, entries["by"].text(), entries["value"].quantity(unit), sources.name(entries))
+
+
+def _power(node: YamlValue, clocks: dict[str, float], sources: _Sources) -> Power:
+    entries = node.mapping(("limit", "idle", "clock", "energy", "source"), required=("limit", "idle", "energy"))
+    values = {name: entries[name] for name in ("limit", "idle")}
+    energies = entries["energy"].mapping(("dram", *PIPES))
+    figures, of_figures = dict[str, float](), dict[str, str | None]()
+    own = sources._replace(usual=sources.name(entries))
+    for name, each in (values | energies).items():
+        stated = each.mapping(("value", "source"), required=("value",)) if each.is_mapping else {"value": each}
+        unit = "W" if name in values else "J/B" if name == "dram" else "J/FLOP"
+        figures[name], of_figures[name] = stated["value"].quantity(unit), own.name(stated)
+    limit, idle = (figures.pop(name) for name in values)
+    if idle >= limit:
+        raise values["idle"].error(f"{node.path}: idle, {idle:g} W, must be below limit, {limit:g} W")
+    return Power(limit, idle, _clock(entries, clocks), figures, of_figures)

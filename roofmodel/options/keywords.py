@@ -21,6 +21,7 @@ from roofmodel.options.values import (
     RoutingOption,
     SequenceParallel,
     StorageFormat,
+    Sustained,
 )
 
 
@@ -56,6 +57,8 @@ class WorkloadOptions(TypedDict, total=False):
     memory_utilization: float
     data_parallel: DataParallel | None
     routing: RoutingOption
+    sustained: Sustained | None
+    power_limit: float | str | None
 
 
 class GridOptions(TypedDict, total=False):
@@ -90,6 +93,8 @@ class GridOptions(TypedDict, total=False):
     memory_utilization: float | str | Iterable[float | str] | None
     data_parallel: Names | None
     routing: RoutingOption | Iterable[RoutingOption] | None
+    sustained: Names | None
+    power_limit: float | str | Iterable[float | str] | None
 
 
 class ServiceOptions(TypedDict, total=False):

@@ -21,6 +21,7 @@ AttentionMode = Literal["flash", "eager"]
 LatentMode = Literal["absorbed", "naive"]  # of multi-head latent attention
 Logits = Literal["last", "all"]
 SequenceParallel = Literal["off", "on"]
+Sustained = Literal["off", "on"] | bool
 DataParallel = Literal["ddp", "dataparallel", "sequential"]  # how replicas train
 EngineName = str | os.PathLike[str]  # a packaged engine such as vllm, or a YAML file
 EngineOption = str | Mapping[str, str] | Iterable[str]  # such as launch=graph
@@ -104,6 +105,36 @@ def seconds_of(option: str, value: object, example: str, highest: float = MAX_SE
             Option(option), f" is {shorten(value)}; it must be a time {limits}; try ", Option(option, example)
         )
     return seconds
+
+
+def on_or_off(option: str, value: object) -> Sustained:
+    """`on` or `off`, from one of them or a boolean. Raises WorkloadError for another value."""
+    text = ("off", "on")[value] if isinstance(value, bool) else value
+    check_one_of(option, text, ("off", "on"))
+    return "on" if text == "on" else "off"
+
+
+MAX_WATTS = 10_000.0
+"""The largest power that an option accepts."""
+
+
+def watts_of(option: str, value: object, example: str) -> float:
+    """The power of an option in watts, from watts or text with a unit such as `500W`.
+
+    Raises WorkloadError, with the example, for another value.
+    """
+    try:
+        watts = float(units.parse(value, "W") if isinstance(value, str) else value)  # type: ignore[arg-type]
+    except ValueError as error:
+        raise WorkloadError(Option(option), f": {error}; try ", Option(option, example)) from None
+    except TypeError:
+        watts = -1.0
+    if isinstance(value, bool) or not 0 < watts <= MAX_WATTS:
+        raise WorkloadError(
+            Option(option), f" is {shorten(value)}; it must be a power above 0 and at most {MAX_WATTS:.0f} W; try ",
+            Option(option, example),
+        )  # fmt: skip
+    return watts
 
 
 PathLike = str | os.PathLike[str]

@@ -29,10 +29,13 @@ from roofmodel.options.values import (
     RoutingOption,
     SequenceParallel,
     StorageFormat,
+    Sustained,
     check_one_of,
     check_whole_number,
     mean_bits,
+    on_or_off,
     seconds_of,
+    watts_of,
 )
 
 MAX_VALUE = 10**9
@@ -44,7 +47,7 @@ WORKLOAD, PRECISION, PARALLELISM, TRAINING = "Workload", "Precision", "Paralleli
 """Groups of options in `--help`."""
 
 PlanKind = Literal["service", "training"]
-Kind = Literal["count", "name", "settings", "time", "share"]
+Kind = Literal["count", "name", "settings", "time", "power", "share"]
 SIZE_EXAMPLES, LENGTH_EXAMPLES = ("1,2,4", "1:8, 1:64:*2"), ("512,1024", "512:4096:512, 1:4096:*2")
 
 
@@ -67,13 +70,35 @@ class Declared(NamedTuple):
     plan_help: str = ""
     """The plans that search values of this option, and its help in `roof plan`."""
     example: object = None
-    """A value of an option that a request needs or that is a time, for messages."""
+    """A value of an option that a request needs, or that is a time or a power, for messages."""
     check: Callable[[str, Any], Any] | None = None
     """Returns the checked value of the option of this name, in place of the check of its kind."""
     type: Any = None
     kind: Kind = "name"
     choices: tuple[str, ...] = ()
-    """From the type: how values are checked, and the values of an option that is one of several names."""
+    """How values are checked, from the type unless it is a power; and the values of an option that is one of several
+    names."""
+
+
+SustainedTimes = Annotated[
+    Sustained | None,
+    Declared(
+        WORKLOAD,
+        "Expected times of a GPU under long load, at the rates that it sustains under its power limit (default: on for "
+        "training and with --power-limit, else off).",
+        check=on_or_off,
+    ),
+]
+PowerLimit = Annotated[
+    float | str | None,
+    Declared(
+        WORKLOAD,
+        "Power limit of the card, such as 500W (default: that of its file).",
+        kind="power",
+        examples=("300W,700W", "300W:700W:100W"),
+        example="500W",
+    ),
+]
 
 
 class Options(NamedTuple):
@@ -323,6 +348,8 @@ class Options(NamedTuple):
             "as in a batch of identical prompts), or a FILE with a probability or count per expert.",
         ),
     ] = "uniform"
+    sustained: SustainedTimes = None
+    power_limit: PowerLimit = None
 
 
 DEFAULTS: Mapping[str, Any] = Options._field_defaults
@@ -334,13 +361,15 @@ def _with_kind(annotation: Any) -> Declared:
     types = (of_value,) if get_origin(of_value) is Literal else get_args(of_value) or (of_value,)
     names = tuple(name for each in types if get_origin(each) is Literal for name in get_args(each))
     kind: Kind = "name"
-    if set(get_args(EngineOption)) <= set(types):
+    declared: Declared = annotation.__metadata__[0]
+    if declared.kind == "power":
+        kind = declared.kind
+    elif set(get_args(EngineOption)) <= set(types):
         kind = "settings"
     elif int in types:
         kind = "count"
     elif {*types} <= {float, str, NoneType} and float in types:
         kind = "time" if str in types else "share"
-    declared: Declared = annotation.__metadata__[0]
     return declared._replace(type=of_value, kind=kind, choices=declared.choices or names)
 
 
@@ -354,12 +383,13 @@ DECLARED: Mapping[str, Declared] = declared_options(Options)
 
 
 def key_of(option: str) -> str:
-    """The key of an option in documents and its column in tables: a time names its unit."""
-    return f"{option}_seconds" if DECLARED[option].kind == "time" else option
+    """The key of an option in documents and its column in tables: a time or a power names its unit."""
+    unit = {"time": "_seconds", "power": "_watts"}.get(DECLARED[option].kind, "")
+    return f"{option}{unit}"
 
 
 def valid(option: str, value: object, declared: Declared | None = None) -> Any:
-    """The value of an option: a time in seconds, a share as a number, others as they are.
+    """The value of an option: a time in seconds, a power in watts, a share as a number, others as they are.
 
     Without a declaration it is the option of a workload. Raises WorkloadError, with values that work, for a value that
     the declaration excludes.
@@ -370,6 +400,8 @@ def valid(option: str, value: object, declared: Declared | None = None) -> Any:
         return declared.check(option, value)
     if kind == "time":
         return seconds_of(option, value, str(declared.example), high)
+    if kind == "power":
+        return watts_of(option, value, str(declared.example))
     if kind == "share":
         return _share(option, value)
     if kind == "settings":

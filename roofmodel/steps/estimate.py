@@ -37,6 +37,7 @@ from roofmodel.steps.notes import (
 from roofmodel.steps.options import check_kernels, workload
 from roofmodel.steps.parallelism import has_experts
 from roofmodel.steps.phase import PhaseEstimate, StageTime, pass_time, slowest_stage, without_cache
+from roofmodel.steps.power import under_load
 
 if TYPE_CHECKING:
     from roofmodel.steps.input_pipeline import InputPipeline, Loader
@@ -83,6 +84,7 @@ def estimate(arch: Architecture, device: Device, *, loader: Loader | None = None
     options, and for a number format that the device does not support.
     """
     work, notes = workload(arch, device, **options)
+    device = under_load(device, work.options)
     check_kernels(work.engine, [device])
     estimates = [slowest_stage(arch, device, step, work.engine) for step in work.steps()]
     walk = passes.CachedWalks(_counted(estimates))

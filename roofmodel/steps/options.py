@@ -21,6 +21,7 @@ from roofmodel.numbers.algebra import Number, maximum, minimum
 from roofmodel.options.values import Phase
 from roofmodel.options.workload import DEFAULTS, REMOVED, Options, valid
 from roofmodel.steps.parallelism import data_parallel, has_experts, parallel
+from roofmodel.steps.power import load_notes
 from roofmodel.timing.parameter_sets import format_key
 
 DEFAULT_SEQ = 1024
@@ -68,6 +69,10 @@ def workload(arch: Architecture, device: Device | None = None, **keywords: Any) 
     options = options._replace(**{name: DEFAULTS[name] for name in inapplicable})
     if is_training:
         notes += _training_notes(arch, options, casts)
+    if device is not None:
+        notes += load_notes(device, options)
+    if options.sustained is None:
+        options = options._replace(sustained="on" if is_training or options.power_limit else "off")
     routing = UNIFORM
     if options.routing != UNIFORM.name:
         from roofmodel.steps.routing import check_routing, read_routing

@@ -40,6 +40,7 @@ from roofmodel.counting.operator import Cost, Operator
 from roofmodel.counting.phases import distinct_stages, operators_without_cache
 from roofmodel.counting.workload import NO_IMAGE, Step
 from roofmodel.devices.device import Device
+from roofmodel.devices.power import Power
 from roofmodel.engines.engine import Engine
 from roofmodel.engines.engine_file import Host
 from roofmodel.models.architecture import Architecture, ReferenceCode
@@ -55,6 +56,7 @@ from roofmodel.steps.placed import (
     total_seconds,
     totals_of,
 )
+from roofmodel.steps.power import step_energy, with_power
 from roofmodel.timing.engine import Timing
 from roofmodel.timing.timing import Expected
 
@@ -105,6 +107,7 @@ class PhaseEstimate(NamedTuple):
     stage takes for the part."""
     replicas: ReplicaTimes = ReplicaTimes()  # data-parallel training
     buffers: int = 0  # of batch norms
+    power: Power | None = None  # of the device
 
     @property
     def stages(self) -> tuple[str, ...]:
@@ -319,6 +322,7 @@ def timed(phase: PhaseEstimate, timing: Timing, similar: SimilarSteps | None = N
     placed = [
         operator._replace(expected=run.expected, run=run) for operator, run in zip(phase.placed, runs, strict=True)
     ]
+    placed = with_power(placed, timing.device, dtype, phase.step.phase == "generate")
     launch = NO_TIME if engine.launch is None else Expected(*engine.launch)
     if phase.step.parallel.wrapper == "dataparallel":  # one interpreter launches the kernels of all replicas
         launch = phase.step.parallel.dp * launch
@@ -328,8 +332,9 @@ def timed(phase: PhaseEstimate, timing: Timing, similar: SimilarSteps | None = N
 
         placed, replicas = with_replicas(placed, phase.step, timing, phase.buffers)
     return phase._replace(
-        placed=tuple(placed), kernel_seconds=sum_of(placed), launch=launch, replicas=replicas, host=engine.host
-    )
+        placed=tuple(placed), kernel_seconds=sum_of(placed), launch=launch, replicas=replicas, host=engine.host,
+        power=timing.device.power,
+    )  # fmt: skip
 
 
 # --- Totals -----------------------------------------------------------------------------------------
@@ -388,7 +393,11 @@ def totals(phase: PhaseEstimate) -> dict[str, Any]:
         "kernels": phase.kernels,
         "host_bound": phase.host_bound if expected else None,
         "matmul_flops_all_pairs": phase.all_pairs_matmul_flops,
-    }
+        **step_energy(
+            phase.placed, expected, phase.power, phase.step.parallel.gpus,
+            phase.tokens if phase.step.phase in ("decode", "generate") else None,
+        ),
+    }  # fmt: skip
 
 
 def expected_totals(expected: Expected | None) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roofmodel.counting.operator import Cost, Operator
 from roofmodel.devices.device import Device
-from roofmodel.numbers.algebra import Number, plain
+from roofmodel.numbers.algebra import Number, either, plain
 from roofmodel.timing.engine import Run
 from roofmodel.timing.roofline import Placement, place
 from roofmodel.timing.timing import Expected, independent_sum
@@ -25,6 +25,7 @@ class Placed(NamedTuple):
     placement: Placement
     expected: Expected | None = None  # with the extra kernels that a framework runs for the operator
     run: Run = Run(None)  # how the engine runs it
+    joules: Number | None = None  # above idle; None where the device states no energy
 
     @property
     def extra_kernels(self) -> tuple[ExtraKernel, ...]:
@@ -37,6 +38,20 @@ class Placed(NamedTuple):
         if not (self.run.absorbed or self.run.merged) or self.expected is None:
             return False
         return self.expected.value < self.placement.bound_seconds
+
+    @property
+    def is_limited_by_power(self) -> Any:
+        """Whether the power limit of the card makes it longer than its kernel takes alone."""
+        if self.expected is None or self.run.expected is None or self.operator.collective:
+            return False
+        return self.expected.value > self.run.expected.value
+
+    @property
+    def expected_bound(self) -> Any:
+        """What limits the expected time: `power`, or the ceiling of the bound; None without an expected time."""
+        if self.expected is None:
+            return None
+        return either(self.is_limited_by_power, "power", self.placement.bound)
 
     @property
     def cost(self) -> Cost:

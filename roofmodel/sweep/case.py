@@ -45,7 +45,7 @@ OPTION_COLUMNS = {
     key_of(name): name
     for name in (
         "phase", *LENGTHS, *(name for name in COUNT_OPTIONS if name not in PARALLELISM_OPTIONS), *NAMED_OPTIONS,
-        *(name for name, option in DECLARED.items() if option.kind == "time"), *PARALLELISM_OPTIONS,
+        *(name for name, option in DECLARED.items() if option.kind in ("time", "power")), *PARALLELISM_OPTIONS,
         *(name for name, option in DECLARED.items() if option.kind == "share"),
     )
 }  # fmt: skip

@@ -32,6 +32,7 @@ from roofmodel.steps.notes import (  # fmt: skip
 from roofmodel.steps.options import check_kernels, default_engine, engine_figures, options_in_effect, workload
 from roofmodel.steps.parallelism import GPUS, batch_divisor
 from roofmodel.steps.phase import slowest_stage, totals
+from roofmodel.steps.power import under_load
 from roofmodel.steps.routing import read_routing, routing_notes
 from roofmodel.sweep import grid
 from roofmodel.sweep.case import (
@@ -277,6 +278,7 @@ def _case(
     labels = {"model": arch.name, "hardware": device.id, **dict.fromkeys(("dtype", *FORMAT_OPTIONS), dtype), **columns}
     try:
         work, remarks = workload(arch, device, **{**chosen, **{name: max(values) for name, values in lengths.items()}})
+        device = under_load(device, work.options)
         (step,) = work.steps()
         phase, weights = slowest_stage(arch, device, step, work.engine), phases.weight_bytes(arch, step)
         counted = [phase.operators] if step.parallel.pp == 1 else None  # with a pipeline, those of one stage only

@@ -130,7 +130,7 @@ def test_every_number_names_a_source_that_is_listed(file: Path) -> None:
     content = raw(file)
     sections = [content["pipes"], content.get("sparse_pipes", {}), content["memory"], content.get("links", {})]
     rows = [row for section in sections for row in section.values()] + content.get("measured", [])
-    rows += [content["unaligned_gemms"]] if "unaligned_gemms" in content else []
+    rows += [content[key] for key in ("unaligned_gemms", "power") if key in content]
     named = {row.get("source", content.get("source")) for row in rows}
     assert named == set(content["sources"])  # no number without a source, and no unused source
     assert all(str(source).strip() for source in content["sources"].values())

@@ -1,0 +1,119 @@
+"""Power and energy of a step, and its times under long load."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, Protocol
+
+from roofmodel.devices.device import Device
+from roofmodel.devices.power import Power, stated_rates
+from roofmodel.errors import Option, Text, WorkloadError, ignored
+from roofmodel.numbers.algebra import Number, maximum, minimum, plain
+from roofmodel.options.values import Sustained
+from roofmodel.steps.placed import Placed
+from roofmodel.timing.power import POWER_SPREAD, draw, has_load_figures
+from roofmodel.timing.power import under_load as lengthened
+from roofmodel.timing.timing import Expected
+
+
+class Load(NamedTuple):
+    """Whether a GPU is under long load, and its power limit in watts; None: that of its file."""
+
+    sustained: Sustained | None = "off"
+    power_limit: float | str | None = None
+
+
+SHORT = Load()
+
+
+class LoadOptions(Protocol):
+    """The same options of a workload or a request."""
+
+    @property
+    def sustained(self) -> Sustained | None: ...
+    @property
+    def power_limit(self) -> float | str | None: ...
+
+
+def under_load(device: Device, options: LoadOptions) -> Device:
+    """The device under the load that checked options describe. Raises WorkloadError for too low a power limit."""
+    device = replace(device, is_sustained=options.sustained == "on")
+    if options.power_limit is None or device.power is None:
+        return device
+    limit, idle = float(options.power_limit), device.power.idle
+    if limit <= idle:
+        raise WorkloadError(
+            Option("power_limit"), f" is {limit:g} W; {device.id} draws {idle:g} W at boost clock without work; try ",
+            Option("power_limit", f"{device.power.limit:g}W"),
+        )  # fmt: skip
+    return replace(device, power=device.power._replace(limit=limit))
+
+
+def load_notes(device: Device, options: LoadOptions) -> Iterator[Text]:
+    """The options that change nothing on a device."""
+    if device.power is None:
+        why = f"the file of {device.id} states no power"
+        if options.power_limit is not None:
+            yield ignored("power_limit", why)
+        if options.sustained == "on" and not stated_rates(device.measured):
+            yield ignored("sustained", f"{why} and no sustained rates")
+
+
+def with_power(placed: Sequence[Placed], device: Device, dtype: str, generates: bool = False) -> list[Placed]:
+    """The operators with their energies, and on a device under long load with the times that it sustains.
+
+    The prefill and the decodes of generation are two loads; other phases are one. Exchanges between replicas, which
+    overlap with other kernels, are no part of it.
+    """
+    if not has_load_figures(device):
+        return [*placed]
+    result, loads = [*placed], dict[str, list[int]]()
+    for place, each in enumerate(placed):
+        if each.expected is not None and not (each.operator.collective and each.operator.runs_once_per_step):
+            loads.setdefault(each.operator.stage if generates else "", []).append(place)
+    for places in loads.values():
+        times = [time for place in places if (time := placed[place].expected)]
+        draws = [
+            draw(each.placement.cost, device, each.operator.compute_dtype(dtype), time.value)
+            for each, time in zip([placed[place] for place in places], times, strict=True)
+        ]
+        if device.is_sustained:
+            times = lengthened([placed[place].operator.count for place in places], times, draws)
+        for place, time, drawn in zip(places, times, draws, strict=True):
+            result[place] = placed[place]._replace(expected=time, joules=drawn.joules)
+    return result
+
+
+def operation_energy(placed: Placed, power: Power | None) -> dict[str, Any]:
+    """Mean watts of a GPU while an operator runs, and joules of one occurrence, by their JSON keys; None if unknown."""
+    if placed.joules is None or placed.expected is None or power is None:
+        return {"power_watts": None, "energy_joules": None}
+    seconds = plain(placed.expected.value)
+    joules = power.idle * seconds + plain(placed.joules)
+    return {"power_watts": joules / seconds, "energy_joules": joules}
+
+
+def step_energy(
+    placed: Iterable[Placed], expected: Expected | None, power: Power | None, gpus: Number, tokens: Number | None
+) -> dict[str, Any]:
+    """Mean watts of a GPU in a step of `expected` seconds, its joules, and joules of all GPUs for each of `tokens` new
+    tokens, with the ends of their intervals, by their JSON keys; None if unknown. Without tokens there is no such key.
+
+    A GPU that waits, for the host or for other GPUs, draws its power without work at boost clock.
+    """
+    watts: list[Any] = [None] * 3
+    each = [entry.operator.count * entry.joules for entry in placed if entry.joules is not None]
+    is_known = all(entry.joules is not None or entry.operator.collective for entry in placed)
+    seconds = None if expected is None else plain(expected.value)
+    if power is not None and seconds is not None and is_known:
+        mean = power.idle + plain(sum(each)) / seconds
+        watts = [mean, *(minimum(spread * mean, maximum(mean, power.limit)) for spread in POWER_SPREAD)]
+    joules = [None if each is None else each * seconds for each in watts]
+    per_token = [None if each is None else each * gpus / tokens for each in joules] if tokens is not None else []
+    named = (("power{}_watts", watts), ("energy{}_joules", joules), ("joules_per_token{}", per_token))
+    return {
+        name.format(end): value
+        for name, values in named
+        for end, value in zip(("", "_low", "_high"), values, strict=False)
+    }
