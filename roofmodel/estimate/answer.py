@@ -34,8 +34,9 @@ from roofmodel.steps.estimate import (
     describe_workload,
     without_unit_of,
 )
-from roofmodel.steps.phase import PhaseEstimate, generation_totals, latencies
+from roofmodel.steps.phase import PhaseEstimate, latencies
 from roofmodel.steps.placed import Placed, total_cost
+from roofmodel.steps.totals import generation_totals
 from roofmodel.timing.roofline import ridge, route
 from roofmodel.timing.timing import Expected
 

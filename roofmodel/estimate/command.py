@@ -64,7 +64,7 @@ class Report(Result):
     @property
     def totals(self) -> dict[str, dict[str, Any]]:
         """Totals by phase, with the keys of the JSON: `report.totals["decode"]["bound_seconds"]`."""
-        from roofmodel.steps.phase import phase_totals
+        from roofmodel.steps.totals import phase_totals
 
         return {phase.step.phase: phase_totals(phase) for phase in self.estimate.phases}
 

@@ -10,8 +10,9 @@ from roofmodel.numbers.algebra import plain
 from roofmodel.options.workload import key_of
 from roofmodel.steps.estimate import Estimate
 from roofmodel.steps.options import engine_figures, options_in_effect
-from roofmodel.steps.phase import PhaseEstimate, phase_totals, stage_totals
+from roofmodel.steps.phase import PhaseEstimate
 from roofmodel.steps.placed import Placed, totals_of
+from roofmodel.steps.totals import phase_totals, stage_totals
 
 
 def to_dict(estimate: Estimate) -> dict[str, Any]:

@@ -22,8 +22,9 @@ from roofmodel.options.workload import DECLARED, PARALLELISM, key_of
 from roofmodel.steps.capacity import usable_memory
 from roofmodel.steps.notes import exceeds_positions
 from roofmodel.steps.options import limited_length
-from roofmodel.steps.phase import PhaseEstimate, estimates_by_stage, latency_totals, totals
+from roofmodel.steps.phase import PhaseEstimate, estimates_by_stage
 from roofmodel.steps.placed import total_seconds
+from roofmodel.steps.totals import latency_totals, totals
 from roofmodel.sweep import grid
 from roofmodel.sweep.tables import RESULTS, SCALING
 

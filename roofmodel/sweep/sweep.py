@@ -31,9 +31,10 @@ from roofmodel.steps.notes import (  # fmt: skip
 )
 from roofmodel.steps.options import check_kernels, default_engine, engine_figures, options_in_effect, workload
 from roofmodel.steps.parallelism import GPUS, batch_divisor
-from roofmodel.steps.phase import slowest_stage, totals
+from roofmodel.steps.phase import slowest_stage
 from roofmodel.steps.power import under_load
 from roofmodel.steps.routing import read_routing, routing_notes
+from roofmodel.steps.totals import totals
 from roofmodel.sweep import grid
 from roofmodel.sweep.case import (
     COLUMNS,

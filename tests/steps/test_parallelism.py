@@ -23,7 +23,8 @@ from roofmodel.models.config import architecture
 from roofmodel.options.values import Phase
 from roofmodel.steps.estimate import estimate
 from roofmodel.steps.options import workload
-from roofmodel.steps.phase import estimates_by_stage, totals
+from roofmodel.steps.phase import estimates_by_stage
+from roofmodel.steps.totals import totals
 from roofmodel.timing.roofline import place, route
 from tests.operations import operations
 
