@@ -64,9 +64,9 @@ class Report(Result):
     @property
     def totals(self) -> dict[str, dict[str, Any]]:
         """Totals by phase, with the keys of the JSON: `report.totals["decode"]["bound_seconds"]`."""
-        from roofmodel.steps.totals import phase_totals
+        from roofmodel.steps.totals import energy_totals, phase_totals
 
-        return {phase.step.phase: phase_totals(phase) for phase in self.estimate.phases}
+        return {phase.step.phase: phase_totals(phase) | energy_totals(phase) for phase in self.estimate.phases}
 
     def _messages(self) -> Iterable[Text]:
         return self.estimate.notes

@@ -12,7 +12,7 @@ from roofmodel.steps.estimate import Estimate
 from roofmodel.steps.options import engine_figures, options_in_effect
 from roofmodel.steps.phase import PhaseEstimate
 from roofmodel.steps.placed import Placed, totals_of
-from roofmodel.steps.totals import phase_totals, stage_totals
+from roofmodel.steps.totals import energy_totals, phase_totals, stage_totals
 
 
 def to_dict(estimate: Estimate) -> dict[str, Any]:
@@ -47,6 +47,7 @@ def to_dict(estimate: Estimate) -> dict[str, Any]:
 def _phase(estimate: Estimate, phase: PhaseEstimate) -> dict[str, Any]:
     """A phase with its totals by stage; without what depends on the bytes of weights in an unknown format."""
     document = phase_document(phase) | _stages(phase)
+    document["totals"] |= energy_totals(phase)
     if not estimate.has_total:
         document["ops"] = [*map(_without_weights, phase.placed, document["ops"])]
         for part in document.keys() & {"totals", "without_cache"}:

@@ -90,6 +90,14 @@ OPERATORS = Table(
             meaning="the expected time; null on a device without a timing model",
         ),
         Column(
+            "expected_bound",
+            value="expected_bound",
+            meaning="what limits the expected time: `power` where its power limit or sustained rate makes it longer, "
+            "else `bound`",
+        ),
+        Column("power_watts", value="power_watts", meaning="mean power of a GPU while it runs; null if unknown"),
+        Column("energy_joules", value="energy_joules", meaning="energy of a GPU in one occurrence; null if unknown"),
+        Column(
             "implementation",
             value="run.implementation",
             meaning="the kernel whose parameters gave the expected time; null if none",

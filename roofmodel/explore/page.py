@@ -165,8 +165,8 @@ def _aliases(name: str) -> list[str]:
     return [name.partition("/")[2], *entry.aliases] if entry and entry.id == name else []
 
 
-OF_DEVICE = ("implementation", "expected_from", "fused")
-"""Values of an operator's row that a page for all devices does not have."""
+OF_DEVICE = ("implementation", "expected_from", "fused", "expected_bound", "power_watts", "energy_joules")
+"""Values of an operator's row that a page for all devices does not have: its kernel, and those of long load."""
 STAGES = (marks.BLUE, marks.ORANGE, marks.YELLOW, marks.GRAY, "#7B3F00", "#1A237E")  # of convolutional networks
 
 

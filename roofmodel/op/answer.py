@@ -11,7 +11,6 @@ from roofmodel.numbers import units
 from roofmodel.op.op import OneOperation
 from roofmodel.report.document import Block, Document, Facts, Heading, Rows
 from roofmodel.report.table import NUMBER, Cell, Column, Table
-from roofmodel.steps.power import operation_energy
 
 
 class OperationNumber(NamedTuple):
@@ -91,8 +90,9 @@ def _data(operation: OneOperation) -> dict[str, Any]:
         "expected_seconds": expected and float(expected.value),
         "expected_low_seconds": expected and float(expected.low),
         "expected_high_seconds": expected and float(expected.high),
-        "expected_bound": operation.drawn.expected_bound,
-        **operation_energy(operation.drawn, operation.device.power),
+        "expected_bound": operation.expected_bound,
+        "power_watts": operation.drawn.power_watts,
+        "energy_joules": operation.drawn.energy_joules,
         "implementation": run.implementation,
         "expected_from": run.evidence,
         "terms": operation.terms,

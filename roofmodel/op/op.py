@@ -92,6 +92,11 @@ class OneOperation(NamedTuple):
         return float(flops / self.operator.cost.bytes) if flops else None
 
     @property
+    def expected_bound(self) -> str | None:
+        """What limits the expected time: `power`, or the ceiling of the bound."""
+        return None if self.drawn.expected is None else str(self.drawn.expected_bound)
+
+    @property
     def steps(self) -> list[DerivationStep]:
         """The results of the formula of the expected time, line by line: times in seconds, and counts such as waves."""
         if self.run.formula is None:

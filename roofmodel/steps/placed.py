@@ -9,6 +9,7 @@ from roofmodel.counting.operator import Cost, Operator
 from roofmodel.devices.device import Device
 from roofmodel.numbers.algebra import Number, either, plain
 from roofmodel.timing.engine import Run
+from roofmodel.timing.power import Energy
 from roofmodel.timing.roofline import Placement, place
 from roofmodel.timing.timing import Expected, independent_sum
 
@@ -25,7 +26,7 @@ class Placed(NamedTuple):
     placement: Placement
     expected: Expected | None = None  # with the extra kernels that a framework runs for the operator
     run: Run = Run(None)  # how the engine runs it
-    joules: Number | None = None  # above idle; None where the device states no energy
+    energy: Energy | None = None  # of one occurrence; None where the device states none
 
     @property
     def extra_kernels(self) -> tuple[ExtraKernel, ...]:
@@ -45,6 +46,17 @@ class Placed(NamedTuple):
         if self.expected is None or self.run.expected is None or self.operator.collective:
             return False
         return self.expected.value > self.run.expected.value
+
+    @property
+    def energy_joules(self) -> Number | None:
+        """The energy of a GPU in one occurrence."""
+        return None if self.energy is None or self.expected is None else self.energy.total(plain(self.expected.value))
+
+    @property
+    def power_watts(self) -> Number | None:
+        """The mean power of a GPU while it runs."""
+        joules = self.energy_joules
+        return None if joules is None or self.expected is None else joules / plain(self.expected.value)
 
     @property
     def expected_bound(self) -> Any:

@@ -81,39 +81,28 @@ def with_power(placed: Sequence[Placed], device: Device, dtype: str, generates: 
         if device.is_sustained:
             times = lengthened([placed[place].operator.count for place in places], times, draws)
         for place, time, drawn in zip(places, times, draws, strict=True):
-            result[place] = placed[place]._replace(expected=time, joules=drawn.joules)
+            result[place] = placed[place]._replace(expected=time, energy=drawn.energy)
     return result
 
 
-def operation_energy(placed: Placed, power: Power | None) -> dict[str, Any]:
-    """Mean watts of a GPU while an operator runs, and joules of one occurrence, by their JSON keys; None if unknown."""
-    if placed.joules is None or placed.expected is None or power is None:
-        return {"power_watts": None, "energy_joules": None}
-    seconds = plain(placed.expected.value)
-    joules = power.idle * seconds + plain(placed.joules)
-    return {"power_watts": joules / seconds, "energy_joules": joules}
+ENERGY_KEYS = ("power_watts", "power_low_watts", "power_high_watts", "energy_joules", "joules_per_token")
 
 
 def step_energy(
     placed: Iterable[Placed], expected: Expected | None, power: Power | None, gpus: Number, tokens: Number | None
 ) -> dict[str, Any]:
-    """Mean watts of a GPU in a step of `expected` seconds, its joules, and joules of all GPUs for each of `tokens` new
-    tokens, with the ends of their intervals, by their JSON keys; None if unknown. Without tokens there is no such key.
+    """Mean watts of a GPU in a step of `expected` seconds with their interval, joules of one GPU, and joules of all
+    GPUs for each of `tokens` new tokens, by their JSON keys; None if unknown. Without tokens there is no such key.
 
     A GPU that waits, for the host or for other GPUs, draws its power without work at boost clock.
     """
-    watts: list[Any] = [None] * 3
-    each = [entry.operator.count * entry.joules for entry in placed if entry.joules is not None]
-    is_known = all(entry.joules is not None or entry.operator.collective for entry in placed)
-    seconds = None if expected is None else plain(expected.value)
-    if power is not None and seconds is not None and is_known:
-        mean = power.idle + plain(sum(each)) / seconds
-        watts = [mean, *(minimum(spread * mean, maximum(mean, power.limit)) for spread in POWER_SPREAD)]
-    joules = [None if each is None else each * seconds for each in watts]
-    per_token = [None if each is None else each * gpus / tokens for each in joules] if tokens is not None else []
-    named = (("power{}_watts", watts), ("energy{}_joules", joules), ("joules_per_token{}", per_token))
-    return {
-        name.format(end): value
-        for name, values in named
-        for end, value in zip(("", "_low", "_high"), values, strict=False)
-    }
+    unknown: dict[str, Any] = dict.fromkeys(ENERGY_KEYS if tokens is not None else ENERGY_KEYS[:-1])
+    kernels = [each for each in placed if not each.operator.collective]
+    work = [each.operator.count * each.energy.work for each in placed if each.energy is not None]
+    if power is None or expected is None or any(each.energy is None for each in kernels):
+        return unknown
+    seconds = plain(expected.value)
+    watts = power.idle + plain(sum(work)) / seconds
+    low, high = (minimum(spread * watts, maximum(watts, power.limit)) for spread in POWER_SPREAD)
+    values = (watts, low, high, watts * seconds, None if tokens is None else watts * seconds * gpus / tokens)
+    return dict(zip(unknown, values, strict=False))

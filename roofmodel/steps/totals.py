@@ -44,11 +44,13 @@ def totals(phase: PhaseEstimate) -> dict[str, Any]:
         "kernels": phase.kernels,
         "host_bound": phase.host_bound if expected else None,
         "matmul_flops_all_pairs": phase.all_pairs_matmul_flops,
-        **step_energy(
-            phase.placed, expected, phase.power, phase.step.parallel.gpus,
-            phase.tokens if phase.step.phase in ("decode", "generate") else None,
-        ),
     }  # fmt: skip
+
+
+def energy_totals(phase: PhaseEstimate) -> dict[str, Any]:
+    """Power and energy of a phase, by their JSON keys; see `step_energy`."""
+    tokens = phase.tokens if phase.step.phase in ("decode", "generate") else None
+    return step_energy(phase.placed, phase.expected, phase.power, phase.step.parallel.gpus, tokens)
 
 
 def expected_totals(expected: Expected | None) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from roofmodel.steps.notes import exceeds_positions
 from roofmodel.steps.options import limited_length
 from roofmodel.steps.phase import PhaseEstimate, estimates_by_stage
 from roofmodel.steps.placed import total_seconds
-from roofmodel.steps.totals import latency_totals, totals
+from roofmodel.steps.totals import energy_totals, latency_totals, totals
 from roofmodel.sweep import grid
 from roofmodel.sweep.tables import RESULTS, SCALING
 
@@ -216,6 +216,7 @@ def _totals(phase: PhaseEstimate) -> dict[str, Any]:
     return {
         **phase_totals,
         **latency_totals(phase),
+        **energy_totals(phase),
         **{f"{name}_share": seconds / phase_totals["bound_seconds"] for name, seconds in shares.items()},
     }
 

@@ -25,17 +25,28 @@ POWER_SPREAD = (0.75, 1.9)
 """The same of the power: kernels of a B200 of shapes that no fit saw."""
 
 
+class Energy(NamedTuple):
+    """The energy of an operator: the power of the card without work, and the joules of its work above that."""
+
+    idle_watts: float
+    work: Number
+
+    def total(self, seconds: Number) -> Number:
+        """The joules of an occurrence that takes so long."""
+        return self.idle_watts * seconds + self.work
+
+
 class Draw(NamedTuple):
     """What an operator draws each time that it runs under long load.
 
     `seconds`: the least time at the sustained rates that the device's file states. `budget_seconds`: its energy above
-    idle in the other pipes / what the limit leaves above idle. `joules`: all its energy above idle; None where the
-    device states none for a pipe that it uses.
+    idle in the other pipes / what the limit leaves above idle. `energy`: None where the device states none for a pipe
+    that it uses.
     """
 
     seconds: Number
     budget_seconds: Number
-    joules: Number | None
+    energy: Energy | None
 
 
 def has_load_figures(device: Device) -> bool:
@@ -57,7 +68,8 @@ def draw(cost: Cost, device: Device, dtype: str, expected: Number) -> Draw:
     energy = {name: amount * device.power.energy.get(name, 0.0) for name, amount in used.items()}
     budgeted = sum(joules for name, joules in energy.items() if name not in stated)
     is_known = is_just(cost.matmul_flops, 0) or matmul in device.power.energy
-    return Draw(seconds, budgeted / device.power.budget, sum(energy.values()) if is_known else None)
+    all_work = Energy(device.power.idle, plain(sum(energy.values()))) if is_known else None
+    return Draw(seconds, budgeted / device.power.budget, all_work)
 
 
 def under_load(counts: Sequence[Number], times: Sequence[Expected], draws: Sequence[Draw]) -> list[Expected]:
