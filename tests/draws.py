@@ -803,6 +803,7 @@ RECIPES: dict[str, Callable[[Draw], dict[str, Any]]] = {
             "mlp_bias": d.flag(),
             "mlp_hidden_act": d.one("relu2", "silu"),
             "moe_shared_expert_intermediate_size": d.rng.randint(3, 40),
+            "moe_latent_size": d.one(None, d.rng.randint(3, 20)),
         }
         | d.one(
             {"layers_block_type": ["full_attention", *(d.one(*BLOCKS) for _ in range(d.layers))]},

@@ -108,6 +108,7 @@ AXES: dict[str, str] = {
     "L": "layers",
     "y": "width of the per-layer inputs",
     "x": "experts",
+    "zx": "latent that the experts read and write",
     "b:t:x": "token-expert pairs that the router chose",
     "b:t:X": "token-expert pairs for the experts on all GPUs",
     "e": "width of the token embedding, where it differs from the hidden size",

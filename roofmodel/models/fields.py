@@ -288,6 +288,8 @@ FIELDS: dict[str, tuple[FieldType, Any]] = {
     "experts_active_groups": (SIZE, None),  # groups of which a token has experts; None: all
     "expert_width": (SIZE, lambda f: f["mlp_width"]),
     "expert_bias": (FLAG, False),
+    "expert_latent": (SIZE, None),  # their input and output width, with projections before and after all experts
+    "expert_latent_bias": (FLAG, False),
     "fused_experts": (FLAG, lambda f: f["fused_gate"]),  # gate and up of an expert are one matrix
     "router_bias": (FLAG, False),
     "correction": (FLAG, False),  # a learned bias per expert is added for the top-k selection

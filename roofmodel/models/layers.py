@@ -371,6 +371,8 @@ class MoE(NamedTuple):
     router_bias: bool = False
     correction: bool = False  # a learned number per expert corrects the router's scores
     router_norm: Norm | None = None  # the router reads the residual stream through its own norm
+    latent: Number | None = None  # the experts' input and output width, if they have projections before and after
+    latent_bias: bool = False
     groups: int = 1  # of experts; a token has experts of `active_groups` of them
     active_groups: int = 1
 
@@ -441,7 +443,7 @@ KINDS: dict[type, PartKind] = {
     Lightning: PartKind(("linear_",), {"heads": "heads of linear attention"}),
     ShortConvolution: PartKind((), {"width": "channels of the convolution"}),
     MLP: PartKind(("mlp_",), {"width": "columns of the MLP"}),
-    MoE: PartKind(),
+    MoE: PartKind(("expert_",)),
     PerLayerGate: PartKind(obstacle="per-layer embeddings"),
     TokenConvolution: PartKind(("conv_",), obstacle="token convolutions"),
 }
