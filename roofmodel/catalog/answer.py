@@ -15,6 +15,7 @@ from roofmodel.models.architecture import Architecture, Fact
 from roofmodel.models.families import Family, family_of
 from roofmodel.models.fields import CORE
 from roofmodel.models.hub import Checkpoint
+from roofmodel.models.served import SERVED
 from roofmodel.numbers import units
 from roofmodel.report.document import Block, Document, Heading, Paragraph, Rows
 from roofmodel.report.table import COUNT, MEMORY, NUMBER, Column, Table, Unit, joined
@@ -77,10 +78,20 @@ FAMILIES = Table(
 )
 
 
-def models(entries: list[Checkpoint]) -> Document:
-    """Packaged models: name, model type, published parameter count."""
+SERVED_MODELS = Table(
+    "served",
+    (
+        *MODELS.columns,
+        Column("since", "since", value=lambda entry: SERVED[entry.id], meaning="the month from which it is served"),
+    ),
+)
+
+
+def models(entries: list[Checkpoint], served: bool = False) -> Document:
+    """Packaged models: name, model type, published parameter count; of those that are served most, since when."""
     caption = f"The part after the slash is enough: {EXAMPLE}"
-    return _list(units.count(len(entries), "packaged model"), MODELS, entries, caption)
+    table = SERVED_MODELS if served else MODELS
+    return _list(units.count(len(entries), "packaged model"), table, entries, caption)
 
 
 def classes(families_by_name: Mapping[str, Family]) -> dict[str, list[str]]:

@@ -87,7 +87,7 @@ COMPOSITES: dict[str, Composite] = {
     "qwen3_vl": Composite("qwen3_vl_text"),
     "qwen3_vl_moe": Composite("qwen3_vl_moe_text"),
     "smolvlm": Composite("llama"),
-    "step3p7": Composite("step3p5"),
+    "step3p7": Composite("step3p5", flat=True),
     "vibevoice_asr": Composite("qwen2", tied_by="neither"),
     "video_llama_3": Composite("qwen2", tied_by="either"),
     "video_llava": Composite("llama"),
