@@ -159,6 +159,8 @@ def test_names_of_unknown_origin_are_only_text(tmp_path: Path) -> None:
     assert text[0].count("m&lt;img") == text[0].count("&amp;lt;") == 3
     assert name in code  # between its fences it is none
     assert latex(shown).count(r"\end{verbatim}") == 1
+    assert "<img" not in html(shown)
+    assert html(shown).count("&lt;img") == 5  # the title in the head, too
     folder = tmp_path / "m<img src=x>"
     folder.mkdir()
     sizes = {"n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 100, "n_positions": 1024}
