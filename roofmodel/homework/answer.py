@@ -110,6 +110,8 @@ def _solutions(problem: Problem) -> Iterator[Block]:
     for question in problem.questions:
         yield Paragraph(f"{question.id}: {question.text}")
         yield Equations([derivation(question)])
+    if problem.tool:
+        yield Paragraph(f"With roofmodel: {problem.tool}")
 
 
 def derivation(question: Question) -> Equation:
@@ -154,6 +156,7 @@ def _data(sheet: Sheet, key: bool) -> dict[str, Any]:
                 "title": problem.title,
                 "given": problem.given,
                 "questions": [_question(question, key) for question in problem.questions],
+                **({"tool": problem.tool} if key and problem.tool else {}),
             }
             for problem in sheet.problems
         ],

@@ -91,7 +91,7 @@ def homework(student: str, sheet: PathLike = "lectures", *, seed: str = "", key:
 
     Args:
         student: Name or number of the student; it determines the numbers in the problems.
-        sheet: Sheet: lectures, rooflines, transformers, measuring, scaling, training, runs; or a YAML file of problems.
+        sheet: lectures, rooflines, transformers, measuring, scaling, training, runs or slides; or a YAML file.
         seed: The lecturer's secret; without it, students can print the key.
         key: Write the answers with their derivations, for the lecturer.
 
@@ -151,7 +151,7 @@ def homework_class(
     Args:
         roster: CSV file with a column `student`; other columns are carried into the grades.
         folder: Folder of the sheets; key.json is written beside it.
-        sheet: Sheet: lectures, rooflines, transformers, measuring, scaling, training, runs; or a YAML file of problems.
+        sheet: lectures, rooflines, transformers, measuring, scaling, training, runs or slides; or a YAML file.
         suffix: Format of the sheets: md, tex, json or pdf (with pdflatex).
         seed: The lecturer's secret; without it, a random one of 128 bits is made.
         force: Replace sheets with answers, and the key of another class.
@@ -195,7 +195,7 @@ def homework_practice(sheet: PathLike = "lectures") -> Derivation:
     Wrong answers are asked again. Raises WorkloadError without a terminal and for an unknown sheet.
 
     Args:
-        sheet: Sheet: lectures, rooflines, transformers, measuring, scaling, training, runs; or a YAML file of problems.
+        sheet: lectures, rooflines, transformers, measuring, scaling, training, runs or slides; or a YAML file.
 
     Examples:
         >>> homework_practice("rooflines")  # doctest: +SKIP

@@ -23,7 +23,7 @@ from roofmodel.numbers import units
 FOLDER = Path(__file__).parent / "problems"
 MAX_OPTIONS = 10**6
 ONE = Fraction(1)
-PROBLEM = ("title", "given", "draws", "quantities", "questions", "symbols")
+PROBLEM = ("title", "given", "draws", "quantities", "questions", "symbols", "tool")
 QUESTION = ("text", "unit", "answer", "tolerance", "points", "mistakes", "synonyms")
 
 
@@ -104,7 +104,8 @@ class _Generator:
     def problem(self) -> Problem:
         title, given = (self._text(self.parts[key]) for key in ("title", "given"))
         questions = self.parts["questions"].mapping()
-        return Problem(self.id, title, given, tuple(self._question(id, entry) for id, entry in questions.items()))
+        tool = self._text(self.parts["tool"]) if "tool" in self.parts else ""
+        return Problem(self.id, title, given, tuple(self._question(id, each) for id, each in questions.items()), tool)
 
     def _draw(self, name: str, entry: YamlValue) -> None:
         """One of a list, or of a range such as `256:1024:64`; an entry with several quantities gives each of them."""
@@ -232,6 +233,9 @@ class _Template(string.Formatter):
         return self.vformat(text, (), {}) if "{" in text or "}" in text else text
 
     def get_field(self, field_name: str, args: Any, kwargs: Any) -> Any:  # no attributes, no indices
+        drawn = field_name.removesuffix("_id")
+        if drawn != field_name and drawn in facts.FULL_NAMES and drawn in self.values:
+            return self.values[drawn], drawn
         if field_name not in self.values:
             raise ValueError(f"unknown name {field_name!r} in braces{choices(field_name, self.values)}")
         value = self.values[field_name]

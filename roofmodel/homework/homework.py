@@ -30,6 +30,7 @@ SHEETS = {
     "scaling": ("convolution", "loader", "shared", "replicas", "experts"),
     "training": ("training_memory", "padding"),
     "runs": ("timeline", "stall", "late", "gaps"),
+    "slides": ("slide_crossover", "slide_stencil", "slide_parameters", "slide_means"),
 }
 """The problems of each sheet, by its name."""
 MAX_STUDENT_LENGTH = 100

@@ -91,3 +91,4 @@ class Problem(NamedTuple):
     title: str
     given: str
     questions: tuple[Question, ...]
+    tool: str = ""  # what shows the right numbers, for the key

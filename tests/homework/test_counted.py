@@ -160,7 +160,7 @@ def shared(drawn: Drawn, device: Device) -> Answers:
 
 def replicas(drawn: Drawn, device: Device) -> Answers:
     architecture, gpus = hub.load(drawn["model"]), drawn["n_gpu"]
-    work, _ = workload(architecture, phase="train", batch=gpus, seq=1024, dp=gpus)
+    work, _ = workload(architecture, phase="train", batch=gpus, seq=1024, dp=gpus, engine="torch")  # 2-byte gradients
     need = phases.peak_memory(architecture, work)
     found = phases.operators(architecture, work.steps()[0])
     gradients = next(op.cost for op in found if op.name == "gradients.all_reduce")
@@ -182,6 +182,20 @@ def experts(drawn: Drawn) -> Answers:
     return {
         "matrices": sent("attention.all_reduce", "mlp.all_reduce", tp=gpus),
         "experts": sent("mlp.dispatch", "mlp.collect", dp=gpus, ep=gpus),
+    }
+
+
+def slide_crossover(drawn: Drawn, device: Device) -> Answers:
+    found = changes("matmul", lambda n: kernel("matmul", n, "fp16"), symbol("n"), device, "fp16")
+    return {"bytes": kernel("matmul", 1000, "fp16").bytes / 1000**2, "crossover": found.changes[-1].value}
+
+
+def slide_parameters(drawn: Drawn) -> Answers:
+    gemms = [op for op in operators(drawn["model"], phase="decode") if op.cost.weight_bytes and op.cost.matmul_flops]
+    total = parameters(hub.load(drawn["model"]))[0]
+    return {
+        "matrices": sum(op.total.matmul_flops for op in gemms) // 2,  # a multiply-add per element of each matrix
+        "error": total - drawn["shown"] * 10**6,
     }
 
 
@@ -237,7 +251,8 @@ def training_memory(drawn: Drawn, device: Device) -> Answers:
     """The states as of `roof estimate --phase train`; a block for each attention operator."""
 
     def states(**layout: Any) -> int:
-        held = estimate(drawn["model"], device.id, phase="train", dtype="bf16", **layout).to_dict()["memory"]
+        work = dict(phase="train", dtype="bf16", engine="torch", **layout)  # an engine with bf16 gradients
+        held = estimate(drawn["model"], device.id, **work).to_dict()["memory"]
         return int(held["weights"] + held["gradients"] + held["optimizer"])
 
     blocks = [op for op in operators(drawn["model"], phase="prefill", seq=drawn["S"]) if op.kind == "attention"]
@@ -269,13 +284,13 @@ def padding(drawn: Drawn) -> Answers:
 WITH_DEVICE: dict[str, Callable[[Drawn, Device], Answers]] = {
     "stream": stream, "matmul": matmul, "stencil": stencil, "achieved": achieved, "phases": phase_bounds,
     "kv": kv_cache, "decode": decode, "convolution": convolution, "loader": loader, "shared": shared,
-    "replicas": replicas, "training_memory": training_memory,
+    "replicas": replicas, "training_memory": training_memory, "slide_crossover": slide_crossover,
 }  # fmt: skip
 WITHOUT: dict[str, Callable[[Drawn], Answers]] = {
     "counters": counters, "block": block, "experts": experts, "timeline": timeline, "stall": stall, "gaps": gaps,
-    "padding": padding,
+    "padding": padding, "slide_parameters": slide_parameters,
 }  # fmt: skip
-BY_HAND = {"late"}  # roofmodel has no function for it: test_homework.py derives its answers
+BY_HAND = {"late", "slide_stencil", "slide_means"}  # test_homework.py derives their answers
 
 
 @pytest.mark.parametrize("name", sorted(generator.packaged().problems.keys() - BY_HAND))

@@ -212,6 +212,27 @@ def test_slow_kernels_are_not_counted_as_a_late_launch() -> None:
     assert found == {"gap": 100, "waiting": 600, "lateness": 200, "share": 20}
 
 
+SLIDE = dict(
+    wrong=1, off=540, drift=2400, gap_0=12900, gap_1=11000, gap_2=9800, first_0=9200, first_1=10600, first_2=8200,
+    wait_0=80000, wait_1=95000, wait_2=91000, second_0=3500, second_1=6500, second_2=4400,
+)  # fmt: skip
+
+
+def test_the_slide_on_a_stencil_has_the_answers_derived_by_hand() -> None:
+    # 7 FLOPs in fp64: 8 numbers of 8 bytes without a cache, 2 with one; the slide says 5 times, not 4
+    found = fixed("slide_stencil", q=7, dtype="fp64")
+    assert problem("slide_stencil", q=7, dtype="fp64") == {"without": 7 / 64, "with": 7 / 16, "times": 4}
+    assert "5 x the FLOP rate" in found.given
+
+
+def test_the_slide_on_jitter_has_the_answers_derived_by_hand() -> None:
+    found = problem("slide_means", **SLIDE)
+    mean = (12900 + 11000 + 9800 + 9200 + 10600 + 8200) / 3  # 20567; the slide has 2400 more, with five digits: 22967
+    assert found == {"sum": 540, "mean": pytest.approx(mean), "late": pytest.approx(22967 - mean)}
+    given = fixed("slide_means", **SLIDE).given
+    assert f"{12900 + 9200 + 80000 + 3500}, {11000 + 10600 + 95000 + 6500 - 540} and " in given
+
+
 # --- Every sheet ------------------------------------------------------------------------------------
 
 
@@ -362,6 +383,11 @@ REPLICAS = dict(model="gpt2-xl", device="a100-sxm-80gb", n_gpu=8)
         ("gaps", GAPS, "lateness", 300, "use the mean"),
         ("gaps", GAPS, "share", 100 * 280 / 200, "the whole gap"),
         ("gaps", GAPS, "share", 20, "the share of the kernels"),
+        ("slide_crossover", dict(device="a100-sxm-40gb"), "crossover", 16 * 312e12 / 1.555e12, "the slide's number"),
+        ("slide_crossover", dict(device="a100-sxm-40gb"), "crossover", 4 * 312e12 / 1.555e12, "C is written"),
+        ("slide_stencil", dict(q=7, dtype="fp64"), "times", 5, "the slide's number"),
+        ("slide_parameters", dict(model="gpt2"), "matrices", 12 * 12 * 768**2, "the table of words is missing"),
+        ("slide_means", SLIDE, "mean", 22967, "the slide's number"),
         ("experts", dict(n_gpu=8, B=64), "experts", 2 * 64 * 2 * 7 / 8 * 8.192, "for the tokens of all users"),
         ("achieved", dict(device="a100-sxm-80gb", n=4096, share=50), "bound", 2 * 4096**3 / 624e12 * 1e6, "sparse"),
         ("achieved", dict(device="a100-sxm-80gb", n=4096, share=50), "fraction", 881.0 / 440.509 * 100, "invert it"),
