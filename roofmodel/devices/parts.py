@@ -166,8 +166,18 @@ class DeviceFile:
         """The memory levels."""
         return {
             n: _level(n, p, self.clocks, self.multiprocessors, self._sources)
-            for n, p in self._top["memory"].mapping(LEVELS, required=("dram",)).items()
+            for n, p in self._top["memory"].mapping((*LEVELS, "driver"), required=("dram",)).items()
+            if n != "driver"
         }
+
+    def driver_capacity(self) -> int | None:
+        """The bytes of DRAM that the driver leaves to programs; None if not stated."""
+        memory = self._top["memory"].mapping()
+        if "driver" not in memory:
+            return None
+        entries = memory["driver"].mapping(("capacity", "source"), required=("capacity", "source"))
+        self._sources.name(entries)
+        return int(entries["capacity"].quantity("B"))
 
     def links(self) -> dict[str, Link]:
         """The links to other devices and to the host."""

@@ -24,8 +24,10 @@ from roofmodel.engines.engine_file import (
     LaunchTime,
     Training,
     kernels_of_file,
+    numbers_of,
     read,
 )
+from roofmodel.engines.memory import ServingMemory
 from roofmodel.errors import SWEEP, EngineError, Option, choices, shorten
 from roofmodel.files.text_files import YamlValue
 from roofmodel.numbers import units
@@ -46,13 +48,16 @@ class Engine(NamedTuple):
 
     `extra_kernels` are kernels that it runs besides those of the operators. `pads_vocabulary`: it adds rows to the
     embedding up to a multiple of 64 or more. `autocast` is the format of torch.autocast. `training` is None where it
-    only serves. `options` are those of `launch` and `autocast` that a user may set, `settings` those that are set.
+    only serves, `memory` where the file does not say how it divides a GPU's memory. `since`: the file is for versions
+    from this one, up to that of the next file. `options` are those of `launch` and `autocast` that a user may set,
+    `settings` those that are set.
     `kernel_names` are in the names of its kernels and NVTX ranges, and of the engines that run its kernels.
     """
 
     id: str = ""
     name: str = ""
     version: str = ""
+    since: tuple[int, ...] | None = None
     file: str = ""
     kernels: Kernels = {}  # noqa: RUF012
     launch: LaunchTime | None = None
@@ -64,6 +69,7 @@ class Engine(NamedTuple):
     collectives: str = ""
     all_reduce: AllReduce | None = None
     host: Host = Host()
+    memory: ServingMemory | None = None
     training: Training | None = None
     options: tuple[str, ...] = ()
     settings: tuple[tuple[str, str], ...] = ()
@@ -238,6 +244,10 @@ def find(name: str | os.PathLike[str], before: tuple[Path, ...] = ()) -> Path:
         if version and f"{engine.version}.".startswith(f"{version}."):
             return path
         others = [other for other in names() if other.startswith(f"{base}@")]
+        since = {(_read(each, before).since or (), each) for each in (path, *map(find, others))}
+        earlier = [each for each in since if each[0] and each[0] <= numbers_of(version)]
+        if numbers_of(version) and earlier:
+            return max(earlier)[1]
         raise EngineError(
             Option("engine", text), f": there is no file for this version of {engine.name}; ",
             f"known: {', '.join([f'{base} ({engine.version})', *others])}",

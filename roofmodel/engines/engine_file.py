@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
+from roofmodel.engines.memory import read_memory
 from roofmodel.errors import EngineError, choices
 from roofmodel.files.text_files import YamlValue, read_yaml
 from roofmodel.numbers import units
@@ -133,9 +134,9 @@ Kernels = Mapping[tuple[str, str, str], tuple[str, ...]]
 
 
 KEYS = (
-    "like", "name", "version", "launch", "runtime", "extra_kernels", "kernels", "fuses", "pads_vocabulary",
-    "collectives", "host", "training", "options", "default_for", "kernel_names", "runs_kernels_of", "benchmarks",
-    "source",
+    "like", "name", "version", "since", "launch", "runtime", "extra_kernels", "kernels", "fuses", "pads_vocabulary",
+    "collectives", "host", "memory", "training", "options", "default_for", "kernel_names", "runs_kernels_of",
+    "benchmarks", "source",
 )  # fmt: skip
 REQUIRED = ("name", "version", "kernels", "launch")  # without `like`
 RUNTIMES = ("eager", "megatron")
@@ -177,6 +178,8 @@ def read(path: Path, load: Callable[[str], Mapping[str, Any]]) -> dict[str, Any]
     for key, entry in entries.items():
         if key in ("name", "version"):
             fields[key] = entry.text()
+        elif key == "since":
+            fields[key] = numbers_of(entry.text())
         elif key == "launch":
             fields[key] = _launch(entry)
         elif key == "runtime":
@@ -195,6 +198,8 @@ def read(path: Path, load: Callable[[str], Mapping[str, Any]]) -> dict[str, Any]
             fields |= _collectives(entry)
         elif key == "host":
             fields[key] = _host(entry)
+        elif key == "memory":
+            fields[key] = read_memory(entry, fields.get(key), GENERATIONS)
         elif key == "training":
             known = {"data_parallel": get_args(DataParallel)}
             states = entry.mapping(Training._fields, required=("data_parallel",))

@@ -291,22 +291,38 @@ def describe_memory(estimate: Estimate) -> str:
     if not estimate.has_total:
         known_roles = f"KV {units.binary(need.kv_cache)}, activations {units.binary(need.activations)}"
         return f"{_unknown_format()} ({known_roles})"
+    start = estimate.start
     roles = {
         "weights": need.weights,
         "KV": need.kv_cache,
-        "activations": need.activations,
+        "activations": start.activation_peak if start else need.activations,
+        "outside PyTorch": start and start.non_torch,
+        "CUDA graphs": start and start.subtracts_graphs and start.graphs,
         "logits": need.logits,
         "gradients": need.gradients,
         "optimizer": need.optimizer,
         "other": need.other,
     }
-    parts = ", ".join(f"{role} {units.binary(size)}" for role, size in roles.items() if size)
+    texts = {role: f"{role} {units.binary(size)}" for role, size in roles.items() if size}
+    if start and start.starts:
+        most = float(start.max_concurrency)
+        texts["KV"] += (
+            f" of {units.binary(start.kv_cache)} ({units.si(float(start.kv_tokens)).strip()} tokens, "
+            f"{int(most) if most >= 10 else units.significant(most)} requests of {start.max_len})"
+        )
+    parts = ", ".join(texts.values())
     if estimate.device.capacity is None:
         return f"{units.binary(need.total)}; the device's memory is not stated · {parts}"
     verdict = "fits" if estimate.fits else "does not fit"
+    if start and not start.starts:
+        left = units.binary(start.kv_cache) if start.kv_cache > 0 else "nothing"
+        verdict += (
+            f", {estimate.workload.engine.name} would refuse to start ({left} is left for a KV cache of "
+            f"{units.binary(start.request)} for {start.max_len} tokens)"
+        )
     of_each = " per GPU" if estimate.workload.parallel.gpus > 1 else ""
     usable = describe_usable_memory(estimate)
-    total = without_unit_of(usable.partition(" usable")[0], units.binary(need.total))
+    total = without_unit_of(usable.partition(" usable")[0], units.binary(estimate.needed))
     return f"{total} of {usable}{of_each}: {verdict}\n{parts}"
 
 

@@ -12,6 +12,7 @@ from roofmodel.steps.estimate import Estimate
 from roofmodel.steps.options import engine_figures, options_in_effect
 from roofmodel.steps.phase import PhaseEstimate
 from roofmodel.steps.placed import Placed, totals_of
+from roofmodel.steps.server_start import StartMemory
 from roofmodel.steps.totals import energy_totals, phase_totals, stage_totals
 
 
@@ -33,6 +34,7 @@ def to_dict(estimate: Estimate) -> dict[str, Any]:
         "memory": {
             **MEMORY_OF_A_GPU.record(estimate.memory),
             **({} if estimate.has_total else dict.fromkeys(NEED_WEIGHTS)),
+            **start_document(estimate.start),
             "capacity": estimate.device.capacity,
             "usable": None if estimate.usable_memory is None else int(estimate.usable_memory),
             "fits": estimate.fits,
@@ -41,6 +43,17 @@ def to_dict(estimate: Estimate) -> dict[str, Any]:
         },
         **({} if estimate.input_pipeline is None else {"input_pipeline": input_document(estimate)}),
         "notes": list(map(str, estimate.notes)),
+    }
+
+
+def start_document(start: StartMemory | None) -> dict[str, Any]:
+    """What a serving engine reports of its memory when it starts; None where it is not stated."""
+    return {
+        "kv_tokens": start and int(start.kv_tokens),
+        "max_concurrency": start and start.max_concurrency,
+        "non_torch_bytes": start and start.non_torch,
+        "activation_peak_bytes": start and start.activation_peak,
+        "graph_bytes": start and start.graphs,
     }
 
 
@@ -76,6 +89,8 @@ def workload_document(estimate: Estimate) -> dict[str, Any]:
         "context": estimate.phases[-1].step.context,
         "attention": work.attention,
     }
+    if start := estimate.start:
+        values |= {"max_len": start.max_len, "token_budget": start.token_budget, "max_seqs": start.max_seqs}
     left_out = {"phase", "new_tokens", "mla"}
     left_out |= set() if arch.encoder else {"decoder_seq"}
     left_out |= set() if arch.image else {"image"}

@@ -54,7 +54,10 @@ class WorkloadOptions(TypedDict, total=False):
     micro_batch: int | None
     sequence_parallel: SequenceParallel
     zero: int
-    memory_utilization: float
+    memory_utilization: float | None
+    max_len: int | None
+    token_budget: int | None
+    max_seqs: int | None
     data_parallel: DataParallel | None
     routing: RoutingOption
     sustained: Sustained | None
@@ -91,6 +94,9 @@ class GridOptions(TypedDict, total=False):
     sequence_parallel: Names | None
     zero: Numbers | None
     memory_utilization: float | str | Iterable[float | str] | None
+    max_len: Numbers | None
+    token_budget: Numbers | None
+    max_seqs: Numbers | None
     data_parallel: Names | None
     routing: RoutingOption | Iterable[RoutingOption] | None
     sustained: Names | None
@@ -107,7 +113,10 @@ class ServiceOptions(TypedDict, total=False):
     tpot: float | str | None
     requests: float | str | None
     price: float | str | Mapping[str, float] | None
-    memory_utilization: float
+    memory_utilization: float | None
+    max_len: int | None
+    token_budget: int | None
+    max_seqs: int | None
     mode: Names | None
     draft: Model | None
     draft_tokens: int | None
@@ -138,7 +147,7 @@ class TrainingOptions(TypedDict, total=False):
     attention: AttentionMode
     dtype: str | None
     price: float | str | Mapping[str, float] | None
-    memory_utilization: float
+    memory_utilization: float | None
     engine: EngineName | None
     engine_option: EngineOption | None
     top: int

@@ -40,8 +40,8 @@ from roofmodel.options.values import (
 
 MAX_VALUE = 10**9
 MEMORY_UTILIZATION = 0.9
-"""The share of a device's memory that engines use by default (vLLM's gpu_memory_utilization). The rest is for what is
-not counted: CUDA context and libraries (0.58 GB in TensorRT-LLM, test_measured_memory.py), fragmentation, ECC."""
+"""The share of a device's memory that is used where the engine's file states no rule. The rest is for what is not
+counted: CUDA context and libraries (0.58 GB in TensorRT-LLM, test_measured_memory.py), fragmentation, ECC."""
 
 WORKLOAD, PRECISION, PARALLELISM, TRAINING = "Workload", "Precision", "Parallelism", "Training"
 """Groups of options in `--help`."""
@@ -324,13 +324,41 @@ class Options(NamedTuple):
         ),
     ] = 0
     memory_utilization: Annotated[
-        float,
+        float | None,
         Declared(
             WORKLOAD,
-            "Share of device memory that may be used; it limits what fits and the largest batch and context.",
+            "Share of device memory that may be used; it limits what fits and the largest batch and context (default: "
+            "of the engine's flag, else 0.9).",
             maximum=1,
         ),
-    ] = MEMORY_UTILIZATION
+    ] = None
+    max_len: Annotated[
+        int | None,
+        Declared(
+            WORKLOAD,
+            "Longest sequence that the server is started for (default: that of the workload).",
+            minimum=1,
+            examples=LENGTH_EXAMPLES,
+        ),
+    ] = None
+    token_budget: Annotated[
+        int | None,
+        Declared(
+            WORKLOAD,
+            "Tokens of a step of the server at most (default: the engine's).",
+            minimum=1,
+            examples=LENGTH_EXAMPLES,
+        ),
+    ] = None
+    max_seqs: Annotated[
+        int | None,
+        Declared(
+            WORKLOAD,
+            "Sequences of a step of the server at most (default: the engine's).",
+            minimum=1,
+            examples=("64,256", "64:1024:*2"),
+        ),
+    ] = None
     data_parallel: Annotated[
         DataParallel | None,
         Declared(
@@ -487,7 +515,7 @@ def _share(option: str, value: object) -> float:
     if not 0 < share <= 1:
         raise WorkloadError(
             Option(option),
-            f" is {shorten(value)}; it must be a number above 0 and at most 1, such as {DEFAULTS[option]}",
+            f" is {shorten(value)}; it must be a number above 0 and at most 1, such as {MEMORY_UTILIZATION}",
         )
     return share
 

@@ -20,7 +20,7 @@ from roofmodel.models.architecture import Architecture
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number
 from roofmodel.options.values import EngineName, ProgressCallback, no_progress
-from roofmodel.options.workload import MEMORY_UTILIZATION, valid
+from roofmodel.options.workload import valid
 from roofmodel.plan.candidate import Candidate, Targets, candidate, with_wait
 from roofmodel.plan.disaggregated import (
     DecodeRates,
@@ -74,12 +74,14 @@ class Service(NamedTuple):
     traffic: RequestLengths
     targets: Targets
     gpus: int
-    memory_utilization: float = MEMORY_UTILIZATION
+    memory_utilization: float | None = None
     speculation: Speculation | None = None
     modes: tuple[str, ...] = MODES
     routing: Routing | None = None  # None: a model without experts
     engine: EngineName = ""
     engine_option: tuple[tuple[str, str], ...] = ()
+    limits: Mapping[str, int | None] = {}
+    """The options that the servers are started with."""
 
 
 class Piece(NamedTuple):
@@ -238,6 +240,10 @@ def _service(
         speculation_of(arch, request, drafter), tuple(request.mode or MODES),
         engine=request.engine or default_for("decoder_inference"),
         engine_option=valid("engine_option", request.engine_option or ()),
+        limits={
+            "max_len": request.max_len or request.isl + request.osl, "token_budget": request.token_budget,
+            "max_seqs": request.max_seqs,
+        },
     )  # fmt: skip
     if not has_experts(arch):
         unused = request.routing is not None
@@ -407,6 +413,7 @@ def evaluate(piece: Piece) -> Found:
         service.routing or UNIFORM,
         service.engine,
         service.engine_option,
+        **service.limits,
     )
     weights = stored_weights(served)
     stored = stored_with_draft(served, weights, service.speculation, sum(traffic))

@@ -24,7 +24,6 @@ from roofmodel.options.values import (
 )
 from roofmodel.options.workload import (
     DECLARED,
-    MEMORY_UTILIZATION,
     REMOVED,
     TRAINING,
     WORKLOAD,
@@ -110,7 +109,10 @@ Price = Annotated[
     float | str | Mapping[str, float] | None,
     Declared(TARGETS, "Price of a GPU in dollars per hour: 2 for every device, or a100=1.5,h100=3."),
 ]
-UsableMemory = Annotated[float, Declared(WORKLOAD, "Share of a device's memory that may be used.")]
+UsableMemory = Annotated[
+    float | None,
+    Declared(WORKLOAD, "Share of a device's memory that may be used (default: of the engine's flag, else 0.9)."),
+]
 Software = Annotated[
     EngineName | None,
     Declared(
@@ -163,7 +165,17 @@ class ServiceRequest(NamedTuple):
         Declared(TARGETS, "Request rate that the GPUs must serve: 5/s or 300/min; 5 means 5/s.", check=_rate),
     ] = None
     price: Price = None
-    memory_utilization: UsableMemory = MEMORY_UTILIZATION
+    memory_utilization: UsableMemory = None
+    max_len: Annotated[
+        int | None,
+        Declared(WORKLOAD, "Longest sequence that the servers are started for (default: --isl and --osl).", minimum=1),
+    ] = None
+    token_budget: Annotated[
+        int | None, Declared(WORKLOAD, "Tokens of a step of a server at most (default: the engine's).", minimum=1)
+    ] = None
+    max_seqs: Annotated[
+        int | None, Declared(WORKLOAD, "Sequences of a step of a server at most (default: the engine's).", minimum=1)
+    ] = None
     mode: Annotated[
         Names | None,
         Declared(
@@ -225,7 +237,7 @@ class TrainingRequest(NamedTuple):
         None
     )
     price: Price = None
-    memory_utilization: UsableMemory = MEMORY_UTILIZATION
+    memory_utilization: UsableMemory = None
     engine: Software = None
     engine_option: SoftwareOption = None
     top: Top = 8

@@ -105,9 +105,11 @@ def largest_batch(engine: ServingReplica, stored: Stored) -> int:
     """The largest batch per microbatch whose weights and KV cache fit; 0 if none does."""
     if engine.usable is None:
         return MAX_BATCH
-    limits = [MAX_BATCH]
+    limits = [min(MAX_BATCH, engine.work.options.max_seqs or MAX_BATCH)]
+    if not all(start.starts for start in engine.starts):
+        return 0
     for weights, cache in stored:
-        rest = engine.usable - weights
+        rest = engine.usable - weights - (engine.own_memory or 0)
         limits.append(int(rest // cache) if cache else MAX_BATCH if rest > 0 else 0)
     return max(0, min(limits))
 

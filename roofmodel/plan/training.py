@@ -24,7 +24,7 @@ from roofmodel.models.layers import Patches
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number
 from roofmodel.options.values import ProgressCallback, no_progress
-from roofmodel.options.workload import DECLARED, Options, valid
+from roofmodel.options.workload import DECLARED, MEMORY_UTILIZATION, Options, valid
 from roofmodel.plan.candidate import Shares
 from roofmodel.plan.layouts import (
     Formats,
@@ -339,7 +339,8 @@ def _run(arch: Architecture, devices: Sequence[Device], request: TrainingRequest
     dtype = auto_dtype(arch) if request.dtype == "auto" else request.dtype or half_with_pipe(arch, devices, "bf16")
     check_training_format("dtype", dtype)
     return TrainingRun(
-        float(request.tokens), batch, seq, request.gpus, dtype, request.attention, request.memory_utilization,
+        float(request.tokens), batch, seq, request.gpus, dtype, request.attention,
+        request.memory_utilization or MEMORY_UTILIZATION,
         request.engine or default_engine(arch, ("train",), Options(dp=request.gpus)),
         valid("engine_option", request.engine_option or ()),
     )  # fmt: skip

@@ -36,7 +36,7 @@ class TrainingRun(NamedTuple):
     gpus: int  # at most
     dtype: str
     attention: str
-    memory_utilization: float
+    memory_utilization: float | None
     engine: EngineName
     engine_option: tuple[tuple[str, str], ...] = ()
 

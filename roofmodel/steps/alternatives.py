@@ -20,6 +20,7 @@ from roofmodel.numbers.traced import Trace
 from roofmodel.steps.capacity import usable_memory
 from roofmodel.steps.options import workload
 from roofmodel.steps.parallelism import possible_tp
+from roofmodel.steps.server_start import needed_bytes, server_starts
 
 MAX_GPUS = 64
 """The largest tensor-parallel or pipeline-parallel size that is tried."""
@@ -40,22 +41,24 @@ def fitting_notes(
 
     Each is tried alone, with the other options as they are. `walk` has the operators that are already counted.
     """
-    if device.capacity is None or needed.total <= usable_memory(device, work):
+    needed_total = needed_bytes(server_starts(arch, device, work, walk), needed)
+    if device.capacity is None or needed_total <= usable_memory(device, work):
         return
 
-    usable, memory = usable_memory(device, work), PeakMemory(arch, work, walk)
+    usable, memory = usable_memory(device, work), PeakMemory(arch, device, work, walk)
 
     def total(name: str, value: Any) -> float:
         try:
-            return float(memory.total(workload(arch, device, **{**options, name: value})[0]))
+            changed = workload(arch, device, **{**options, name: value})[0]
         except WorkloadError:  # the model cannot be sharded in this way
             return inf
+        return float(memory.needed(changed))
 
     def first_that_fits(name: str, candidates: Iterable[tuple[Any, float]]) -> Option | None:
         possible = (value for value, share in candidates if share * needed.total <= usable)
         return next((Option(name, value) for value in possible if total(name, value) <= usable), None)
 
-    micro_batch = _largest_micro_batch(work, float(needed.total), usable, partial(total, "micro_batch"))
+    micro_batch = _largest_micro_batch(work, float(needed_total), usable, partial(total, "micro_batch"))
     if micro_batch is None:
         alternatives = [first_that_fits(*candidates) for candidates in _candidates(arch, work, needed)]
     else:
@@ -119,19 +122,23 @@ class PeakMemory:
     whose formula is traced.
     """
 
-    def __init__(self, arch: Architecture, work: Workload, walk: Walk) -> None:
-        self.arch, self.tp, self._walk = arch, work.parallel.tp, walk
+    def __init__(self, arch: Architecture, device: Device, work: Workload, walk: Walk) -> None:
+        self.arch, self.device, self.tp, self._walk = arch, device, work.parallel.tp, walk
         self._by_tp: dict[Workload, Callable[[Mapping[str, int]], Any]] = {}
 
-    def total(self, work: Workload) -> Number:
+    def needed(self, work: Workload) -> Number:
         """The bytes per GPU."""
         if work.parallel.tp == self.tp or work.parallel.pp > 1:
-            return phases.peak_memory(self.arch, work, walk=self._walk).total
+            return self._needed(work, self._walk)
         layout = work._replace(parallel=work.parallel._replace(tp=0))
         if layout not in self._by_tp:
             trace = Trace()
             traced = work._replace(parallel=work.parallel._replace(tp=trace.input("tp", 2)))
-            formula = trace.cases(lambda: phases.peak_memory(self.arch, traced, walk=passes.CachedWalks()))
+            formula = trace.cases(lambda: self._needed(traced, passes.CachedWalks()))
             self._by_tp[layout] = trace.evaluator(formula)
-        memory: Memory = self._by_tp[layout]({"tp": work.parallel.tp})
-        return memory.total
+        needed: Number = self._by_tp[layout]({"tp": work.parallel.tp})
+        return needed
+
+    def _needed(self, work: Workload, walk: Walk) -> Number:
+        starts = server_starts(self.arch, self.device, work, walk)
+        return needed_bytes(starts, phases.peak_memory(self.arch, work, walk=walk))

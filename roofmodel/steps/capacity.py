@@ -20,6 +20,7 @@ from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.algebra import Number
 from roofmodel.numbers.traced import Trace, map_cases
 from roofmodel.steps.parallelism import batch_divisor
+from roofmodel.steps.server_start import server_states_memory
 
 SECANTS = 8  # steps after which bisection converges faster
 MIN_TRACED_SIZES = {"batch": 1, "seq": 2, "context": 1, "new_tokens": 1}
@@ -87,32 +88,43 @@ class _Formula(NamedTuple):
     operators: Callable[[Mapping[str, int]], tuple[list[Operator], tuple[Any, ...]]]
 
 
+Total = Callable[[Mapping[str, int]], Number]
+"""The bytes per GPU that count against the usable ones, with these sizes of the workload replaced."""
 _PassStep = Callable[[Step], Step]
 """The step of one pass of generation."""
 
 
 def usable_memory(device: Device, work: Workload) -> Number:
-    """The bytes of the device's memory that the workload may use; the device must state its memory."""
-    assert device.capacity is not None
-    return work.options.memory_utilization * device.capacity
+    """The bytes of the device's memory that the workload may use; the device must state its memory.
+
+    They are a share of what the driver states where the engine's file has the share's default, else of all DRAM.
+    """
+    capacity = device.driver_capacity if server_states_memory(device, work) else device.capacity
+    assert capacity is not None
+    assert work.options.memory_utilization is not None
+    return work.options.memory_utilization * capacity
 
 
-def largest_batch(formula: MemoryFormula, needed: Memory, capacity: Number, limit: int) -> int | None:
+def largest_batch(
+    formula: MemoryFormula, needed: Memory, capacity: Number, limit: int, total: Total | None = None
+) -> int | None:
     """The largest batch that fits and can be sharded evenly over the GPUs; 0 if none fits.
 
-    `needed` is the memory of the workload.
+    `needed` is the memory of the workload, `total` the bytes that count with some sizes replaced (default: all roles).
     """
     if exceeds_at_any_size(needed, capacity):
         return 0
-    work, start = formula.work, formula.sizes["batch"]
-    batch = largest(lambda n: formula.at({"batch": n}).total, capacity, limit, start)
+    work, start, total = formula.work, formula.sizes["batch"], total or (lambda sizes: formula.at(sizes).total)
+    batch = largest(lambda n: total({"batch": n}), capacity, limit, start)
     return batch and batch - batch % batch_divisor(work.phases == ("train",), work.parallel, work.micro_batch)
 
 
-def largest_context(formula: MemoryFormula, needed: Memory, capacity: Number, limit: int) -> int | None:
+def largest_context(
+    formula: MemoryFormula, needed: Memory, capacity: Number, limit: int, total: Total | None = None
+) -> int | None:
     """The largest `context` that fits if one is given, else the largest `seq`; None if every length fits.
 
-    `needed` is the memory of the workload.
+    `needed` is the memory of the workload, `total` the bytes that count with some sizes replaced (default: all roles).
     """
     if exceeds_at_any_size(needed, capacity):
         return 0
@@ -121,7 +133,8 @@ def largest_context(formula: MemoryFormula, needed: Memory, capacity: Number, li
     at_two = formula.at({length: 2})
     if _parameter_bytes(at_two) + at_two.kv_cache / 2 > capacity:
         return 0
-    return largest(lambda n: formula.at({length: n}).total, capacity, limit, formula.sizes[length] or 1)
+    total = total or (lambda sizes: formula.at(sizes).total)
+    return largest(lambda n: total({length: n}), capacity, limit, formula.sizes[length] or 1)
 
 
 def exceeds_at_any_size(needed: Memory, capacity: Number) -> bool:

@@ -8,7 +8,7 @@ calibrated for every operator. There is no efficiency factor.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roofmodel.counting import passes, phases
@@ -38,6 +38,7 @@ from roofmodel.steps.options import check_kernels, workload
 from roofmodel.steps.parallelism import has_experts
 from roofmodel.steps.phase import PhaseEstimate, StageTime, pass_time, slowest_stage, without_cache
 from roofmodel.steps.power import under_load
+from roofmodel.steps.server_start import StartMemory, fewest_requests, needed_bytes, server_starts
 
 if TYPE_CHECKING:
     from roofmodel.steps.input_pipeline import InputPipeline, Loader
@@ -56,6 +57,7 @@ class Estimate(NamedTuple):
     notes: tuple[Text, ...]
     largest_batch: int | None  # that fits; None where the device's memory or the weights' format is unknown
     largest_context: int | None  # that fits, of --context if given, else of --seq; None also where any length fits
+    starts: tuple[StartMemory, ...] = ()  # of a serving engine that states its memory: each distinct pipeline stage
     input_pipeline: InputPipeline | None = None  # of the phase, with --loader
 
     @property
@@ -74,7 +76,18 @@ class Estimate(NamedTuple):
         unknown."""
         if self.usable_memory is None or not self.has_total:
             return None
-        return bool(self.memory.total <= self.usable_memory)
+        return bool(self.needed <= self.usable_memory)
+
+    @property
+    def needed(self) -> Number:
+        """The bytes per GPU that count against the usable ones: all roles, or what the engine needs to start and serve
+        the workload."""
+        return needed_bytes(self.starts, self.memory)
+
+    @property
+    def start(self) -> StartMemory | None:
+        """What the serving engine reports when it starts; None where the engine or the device states no memory."""
+        return fewest_requests(self.starts)
 
 
 def estimate(arch: Architecture, device: Device, *, loader: Loader | None = None, **options: Any) -> Estimate:
@@ -94,10 +107,19 @@ def estimate(arch: Architecture, device: Device, *, loader: Loader | None = None
     if work.phases == ("generate",):
         estimates = [_with_decodes(arch, device, work, estimates[0], formula, walk)]
     needed = phases.peak_memory(arch, work, formula.weights, walk=walk)
+    starts = server_starts(arch, device, work, walk)
+    needed_total = needed_bytes(starts, needed)
     usable = None if device.capacity is None or not work.weights_known else usable_memory(device, work)
+
+    def total(sizes: Mapping[str, int]) -> Number:
+        memory, length = formula.at(sizes), sizes.get("context", sizes.get("seq"))
+        if work.engine.memory is None or not work.engine.memory.whole_prompts or length is None:
+            return needed_bytes(starts, memory)
+        return needed_bytes(server_starts(arch, device, work, walk, length), memory)
+
     pipeline, loader_notes = _with_loader(arch, device, estimates[0], loader) if loader else (None, ())
     fitting: Iterable[Text] = ()
-    if usable is not None and needed.total > usable:
+    if usable is not None and needed_total > usable:
         from roofmodel.steps.alternatives import fitting_notes
 
         fitting = fitting_notes(arch, device, work, needed, options, walk)
@@ -118,7 +140,7 @@ def estimate(arch: Architecture, device: Device, *, loader: Loader | None = None
             *matmul_format_notes(arch, device, work),
             *_routing_notes(arch, work),
             *fitting,
-            *(memory_notes(device, work, needed.total) if work.weights_known else ()),
+            *(memory_notes(device, work, needed_total) if work.weights_known else ()),
             *kernel_notes(device, work, estimates),
             *exchange_notes(estimates),
             *straggler_notes(device, work),
@@ -126,8 +148,9 @@ def estimate(arch: Architecture, device: Device, *, loader: Loader | None = None
             *eager_notes(work, estimates),
             *loader_notes,
         ),
-        largest_batch=usable and largest_batch(formula, needed, usable, MAX_VALUE),
-        largest_context=None if arch.image else usable and largest_context(formula, needed, usable, MAX_VALUE),
+        largest_batch=usable and largest_batch(formula, needed, usable, MAX_VALUE, total),
+        largest_context=None if arch.image else usable and largest_context(formula, needed, usable, MAX_VALUE, total),
+        starts=starts,
         input_pipeline=pipeline,
     )
 
@@ -270,11 +293,15 @@ def describe_usable_memory(estimate: Estimate) -> str:
     """`72 GiB usable (90 % of 80)`, or `80 GiB` if the workload may use all of it; the device must state its memory."""
     assert estimate.usable_memory is not None
     assert estimate.device.capacity is not None
-    capacity, share = units.binary(estimate.device.capacity), estimate.workload.options.memory_utilization
+    device = estimate.device.driver_capacity if estimate.starts else estimate.device.capacity
+    share = estimate.workload.options.memory_utilization
+    assert device is not None
+    assert share is not None
+    capacity = units.binary(device)
     if share == 1:
         return capacity
     usable = units.binary(estimate.usable_memory)
-    return f"{usable} usable ({100 * share:.4g} % of {without_unit_of(usable, capacity)})"
+    return f"{usable} usable ({100 * share:.3g} % of {without_unit_of(usable, capacity)})"
 
 
 def without_unit_of(other: str, quantity: str) -> str:

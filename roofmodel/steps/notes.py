@@ -25,6 +25,7 @@ from roofmodel.steps.capacity import usable_memory
 from roofmodel.steps.options import half_dtype
 from roofmodel.steps.phase import PhaseEstimate, is_launch_bound
 from roofmodel.steps.placed import Placed, launches, sum_of
+from roofmodel.steps.server_start import server_states_memory
 from roofmodel.timing import parameter_sets
 from roofmodel.timing.engine import Timing
 from roofmodel.timing.gemm import LOADS, aligned_share
@@ -212,7 +213,12 @@ def matmul_format_notes(arch: Architecture, device: Device, work: Workload) -> I
 
 def memory_notes(device: Device, work: Workload, needed: Number) -> Iterator[Text]:
     """A warning if the workload fits into the whole memory, but not into the share that it may use."""
-    dram = device.levels["dram"]
+    dram, driver = device.levels["dram"], device.driver_capacity
+    if server_states_memory(device, work) and work.engine.memory and driver is not None:
+        if usable_memory(device, work) < needed <= driver and work.engine.memory.share_of == "device":
+            share = ceil(1000 * needed / driver) / 1000
+            yield WarningNote(f"{work.engine.name} would start with ", Option("memory_utilization", share))
+        return
     if dram.capacity is None or not usable_memory(device, work) < needed <= dram.capacity:
         return
     ecc = f"ECC if enabled ({units.binary(ECC_SHARE * dram.capacity)} of {dram.kind})"

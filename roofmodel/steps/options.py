@@ -22,6 +22,7 @@ from roofmodel.options.values import Phase
 from roofmodel.options.workload import DEFAULTS, REMOVED, Options, valid
 from roofmodel.steps.parallelism import data_parallel, has_experts, parallel
 from roofmodel.steps.power import load_notes
+from roofmodel.steps.server_start import default_utilization, serves
 from roofmodel.timing.parameter_sets import format_key
 
 DEFAULT_SEQ = 1024
@@ -60,13 +61,17 @@ def workload(arch: Architecture, device: Device | None = None, **keywords: Any) 
         options = _autocast(options, engine.autocast)
     options, unconverted_matrices, matrix_formats = _with_checkpoint_formats(arch, options, is_training or casts)
     options, cache_notes = _with_checkpoint_cache_format(arch, options, phases, casts)
-    inapplicable = dict(_inapplicable_options(arch, phases))
+    inapplicable = dict(_inapplicable_options(arch, phases, engine))
     notes: list[Text] = [
         *dtype_notes,
         *cache_notes,
         *(ignored(name, why) for name, why in inapplicable.items() if getattr(options, name) != DEFAULTS[name]),
     ]  # fmt: skip
     options = options._replace(**{name: DEFAULTS[name] for name in inapplicable})
+    if options.memory_utilization is None:
+        options = options._replace(
+            memory_utilization=default_utilization(engine, device, options, serves(arch, phases))
+        )
     if is_training:
         notes += _training_notes(arch, options, casts)
     if device is not None:
@@ -134,7 +139,7 @@ def options_in_effect(arch: Architecture, work: Workload) -> dict[str, Any]:
         "engine": work.engine.id,
         "engine_option": dict(work.engine.settings) or None,
     }
-    inapplicable = {name for name, _ in _inapplicable_options(arch, work.phases)}
+    inapplicable = {name for name, _ in _inapplicable_options(arch, work.phases, work.engine)}
     inapplicable -= {"kv", "logits", "mla"}  # documents state these for every model
     return {
         name: None if name in inapplicable else values[name] if name in values else getattr(work, name, option)
@@ -338,8 +343,11 @@ def _with_checkpoint_cache_format(
     return _with_formats(options, kv=half), [note]
 
 
-def _inapplicable_options(arch: Architecture, phases: tuple[Phase, ...]) -> Iterator[tuple[str, Text]]:
-    """The options that do not apply to this model and phase, with the reasons."""
+def _inapplicable_options(arch: Architecture, phases: tuple[Phase, ...], engine: Engine) -> Iterator[tuple[str, Text]]:
+    """The options that do not apply to this model, phase and engine, with the reasons."""
+    if not (engine.memory and serves(arch, phases)):
+        for name in ("max_len", "token_budget", "max_seqs"):
+            yield name, f"no memory of a server of {engine.name} is known for this model and phase"
     if arch.image:
         yield "seq", Message(f"{arch.name} reads images; ", Option("image"), " sets their size")
     else:

@@ -24,6 +24,7 @@ from roofmodel.steps.notes import exceeds_positions
 from roofmodel.steps.options import limited_length
 from roofmodel.steps.phase import PhaseEstimate, estimates_by_stage
 from roofmodel.steps.placed import total_seconds
+from roofmodel.steps.server_start import longest_sequence, needed_bytes, server_starts
 from roofmodel.steps.totals import energy_totals, latency_totals, totals
 from roofmodel.sweep import grid
 from roofmodel.sweep.tables import RESULTS, SCALING
@@ -175,7 +176,10 @@ def _part(case: GridCase, places: Sequence[Sequence[int]]) -> dict[str, Any]:
     staged = estimates_by_stage(arch, device, step, work.engine)
     slowest = slowest_totals(staged)
     peak = phases.phase_memory(arch, step, case.weights, [phase.operators for phase in staged])
-    knows_weights = work.weights_known
+    knows_weights, fits = work.weights_known, None
+    if device.capacity is not None and knows_weights:
+        starts = server_starts(arch, device, case.work or work, max_len=longest_sequence(work))
+        fits = needed_bytes(starts, peak) <= usable_memory(device, work)
     return {
         "batch": step.parallel.dp * step.microbatches * step.batch,
         "seq": work.seq if not is_just(step.tokens, 0) else None,
@@ -186,7 +190,7 @@ def _part(case: GridCase, places: Sequence[Sequence[int]]) -> dict[str, Any]:
             f"memory_{role}": getattr(peak, role) if knows_weights or role not in NEED_WEIGHTS else None
             for role in ROLES
         },
-        "fits": None if device.capacity is None or not knows_weights else peak.total <= usable_memory(device, work),
+        "fits": fits,
         "note": 1 * exceeds_positions(arch, work),  # index in POINT_NOTES
     }
 
