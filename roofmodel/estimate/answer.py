@@ -36,7 +36,7 @@ from roofmodel.steps.estimate import (
 )
 from roofmodel.steps.phase import PhaseEstimate, latencies
 from roofmodel.steps.placed import Placed, total_cost
-from roofmodel.steps.totals import generation_totals
+from roofmodel.steps.totals import energy_totals, generation_totals
 from roofmodel.timing.roofline import ridge, route
 from roofmodel.timing.timing import Expected
 
@@ -175,6 +175,7 @@ def summary(estimate: Estimate) -> list[tuple[str, str]]:
         *(("utilization", text) for text in _utilization(estimate.phases)),
         *_input(estimate),
         ("limited by", _join_phases(estimate.phases, [_limit(phase) for phase in estimate.phases])),
+        *_power(estimate.phases),
         ("memory", describe_memory(estimate)),
         ("max batch", describe_largest(estimate)),
     ]
@@ -271,7 +272,22 @@ def _limit(phase: PhaseEstimate) -> str:
     parts = phase.bound_parts | {"pipeline bubble": phase.idle.bound}
     largest = max(parts, key=lambda name: plain(parts[name]))
     share = plain(parts[largest]) / plain(phase.bound_seconds)
-    return f"{'memory (DRAM)' if largest == 'memory' else largest}, {share:.0%} of the bound"
+    text = f"{'memory (DRAM)' if largest == 'memory' else largest}, {share:.0%} of the bound"
+    return f"power; {text}" if phase.is_limited_by_power else text
+
+
+def _power(phases: tuple[PhaseEstimate, ...]) -> Iterator[tuple[str, str]]:
+    """`decode: 448 W (336 W to 700 W), 0.253 J per token`: mean power of one GPU, where the device states power."""
+    texts = []
+    for phase in phases:
+        totals = energy_totals(phase)
+        if totals["power_watts"] is None:
+            return
+        watts, low, high = (units.si(totals[f"power{end}_watts"], "W") for end in ("", "_low", "_high"))
+        per_token = totals.get("joules_per_token")
+        energy = units.si(totals["energy_joules"], "J") if per_token is None else f"{per_token:.3g} J per token"
+        texts.append(f"{watts} ({low} to {high}), {energy}")
+    yield "power", _join_phases(phases, texts)
 
 
 def _join_phases(phases: tuple[PhaseEstimate, ...], texts: list[str]) -> str:

@@ -124,6 +124,8 @@ class ServiceOptions(TypedDict, total=False):
     routing: RoutingOption | None
     engine: EngineName | None
     engine_option: EngineOption | None
+    sustained: Sustained
+    power_limit: float | str | None
     top: int
     time_limit: float | str
     cluster: str | None
@@ -150,6 +152,8 @@ class TrainingOptions(TypedDict, total=False):
     memory_utilization: float | None
     engine: EngineName | None
     engine_option: EngineOption | None
+    sustained: Sustained
+    power_limit: float | str | None
     top: int
     time_limit: float | str
     cluster: str | None

@@ -20,7 +20,9 @@ from roofmodel.options.values import (
     Model,
     Names,
     RoutingOption,
+    Sustained,
     check_one_of,
+    on_or_off,
 )
 from roofmodel.options.workload import (
     DECLARED,
@@ -108,6 +110,15 @@ Gpus = Annotated[
 Price = Annotated[
     float | str | Mapping[str, float] | None,
     Declared(TARGETS, "Price of a GPU in dollars per hour: 2 for every device, or a100=1.5,h100=3."),
+]
+PowerLimit = Annotated[float | str | None, DECLARED["power_limit"]]
+LongLoad = Annotated[
+    Sustained,
+    Declared(
+        WORKLOAD,
+        "Expected times of GPUs under long load, at the rates that they sustain under their power limit.",
+        check=on_or_off,
+    ),
 ]
 UsableMemory = Annotated[
     float | None,
@@ -208,6 +219,8 @@ class ServiceRequest(NamedTuple):
     ] = None
     engine: Software = None
     engine_option: SoftwareOption = None
+    sustained: LongLoad = "on"
+    power_limit: PowerLimit = None
     top: Top = 8
     time_limit: TimeLimit = "60s"
     cluster: Cluster = None
@@ -240,6 +253,8 @@ class TrainingRequest(NamedTuple):
     memory_utilization: UsableMemory = None
     engine: Software = None
     engine_option: SoftwareOption = None
+    sustained: LongLoad = "on"
+    power_limit: PowerLimit = None
     top: Top = 8
     time_limit: TimeLimit = "60s"
     cluster: Cluster = None

@@ -229,6 +229,11 @@ TRAINING_CANDIDATES = Table(
         Column("mfu_all_pairs", value="candidate.mfu_all_pairs", meaning="`mfu` with masked pairs"),
         *_interval("days", "days", "expected time of the run in days", title="days", unit=NUMBER),
         Column("dollars", "$", RATE, "candidate.dollars", meaning="the cost of the run; null without `--price`"),
+        Column("power_watts", value="candidate.watts", meaning="mean power of a GPU; null if unknown"),
+        Column(
+            "kwh", "kWh", RATE, "candidate.kwh", priority=2,
+            meaning="energy of all GPUs in the run, in kilowatt-hours, without hosts and cooling",
+        ),
         Column("memory", "memory", MEMORY, "candidate.memory", priority=4, meaning=_MEMORY),
         Column("usable_memory", value="candidate.usable", meaning=_USABLE_MEMORY),
         Column(

@@ -64,6 +64,7 @@ from roofmodel.steps.options import (
 )
 from roofmodel.steps.parallelism import NO_REPLICAS
 from roofmodel.steps.phase import estimates_by_stage, slowest_stage
+from roofmodel.steps.power import Load, load_notes, under_load
 from roofmodel.steps.similar_steps import SimilarSteps
 from roofmodel.sweep.case import INT64_EXACT, slowest_totals
 from roofmodel.sweep.processes import in_processes
@@ -130,6 +131,8 @@ def plan_training(
     loaded = Engine.load(run.engine, run.engine_option)
     check_trains(loaded)
     check_kernels(loaded, devices)
+    remarks = [note for device in devices for note in load_notes(device, Load(None, request.power_limit))]
+    devices = [under_load(device, request) for device in devices]
     gpus, restricted, seconds = request.gpus, request.search, float(request.time_limit)
     recomputing = _recomputation(restricted.get("recompute"), run.attention)
     sharding = restricted.get("sequence_parallel", DECLARED["sequence_parallel"].choices)
@@ -163,7 +166,7 @@ def plan_training(
         model=arch.name, devices=tuple(device.id for device in devices), run=run, ranked=ranked,
         shortage=nearest, searched=sum(result.points for result in results), layouts=len(results), complete=complete,
         notes=(
-            *arch.notes, *([] if complete else [incomplete(len(results), len(pieces), seconds)]),
+            *arch.notes, *remarks, *([] if complete else [incomplete(len(results), len(pieces), seconds)]),
             *(auto_dtype_notes(arch) if request.dtype == "auto" else ()), *_zero_notes(restricted, pieces),
             *_notes(nearest), *price_notes(prices, searched), *device_notes(devices, searched),
             *dict.fromkeys(_kernel_notes(arch, searched, ranked)),
@@ -316,6 +319,7 @@ def _candidate(
             seconds, at("expected_low_seconds", "bound_seconds"), at("expected_high_seconds", "bound_seconds")
         ),
         mfu=None if totals["mfu"] is None else at("mfu", "mfu"),
+        watts=None if totals["power_watts"] is None else at("power_watts", "power_watts"),
         mfu_all_pairs=None if totals["mfu"] is None else at("mfu_all_pairs", "mfu"), memory=memory, usable=usable,
         shares=Shares(
             at("expected_communication_seconds", "communication_seconds") / seconds,

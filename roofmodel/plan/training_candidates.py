@@ -78,6 +78,7 @@ class TrainingCandidate(NamedTuple):
     shares: Shares
     run: TrainingRun
     price: float | None = None  # dollars per hour and GPU
+    watts: float | None = None  # mean power of a GPU
 
     @property
     def calibrated(self) -> bool:
@@ -104,6 +105,11 @@ class TrainingCandidate(NamedTuple):
     def dollars(self) -> float | None:
         """The price of the run."""
         return None if self.price is None else self.price * self.gpus * 24 * self.days.value
+
+    @property
+    def kwh(self) -> float | None:
+        """The energy of all GPUs in the run, in kilowatt-hours."""
+        return None if self.watts is None else self.watts * self.gpus * 24 * self.days.value / 1000
 
 
 def schedule(choices: Choices) -> str:

@@ -37,8 +37,9 @@ from roofmodel.steps.notes import (
 from roofmodel.steps.options import check_kernels, workload
 from roofmodel.steps.parallelism import has_experts
 from roofmodel.steps.phase import PhaseEstimate, StageTime, pass_time, slowest_stage, without_cache
-from roofmodel.steps.power import under_load
+from roofmodel.steps.power import power_notes, under_load
 from roofmodel.steps.server_start import StartMemory, fewest_requests, needed_bytes, server_starts
+from roofmodel.steps.totals import energy_totals
 
 if TYPE_CHECKING:
     from roofmodel.steps.input_pipeline import InputPipeline, Loader
@@ -145,6 +146,9 @@ def estimate(arch: Architecture, device: Device, *, loader: Loader | None = None
             *exchange_notes(estimates),
             *straggler_notes(device, work),
             *launch_notes(estimates),
+            *power_notes(
+                device, work.options, [(each.step.phase, energy_totals(each)["power_watts"]) for each in estimates]
+            ),
             *eager_notes(work, estimates),
             *loader_notes,
         ),

@@ -155,6 +155,11 @@ class PhaseEstimate(NamedTuple):
         return "overhead" if self.host_bound else max(parts, key=lambda name: plain(parts[name]))
 
     @property
+    def is_limited_by_power(self) -> bool:
+        """Whether the power limit or a sustained rate makes kernels of the phase longer."""
+        return any(placed.is_limited_by_power for placed in self.placed)
+
+    @property
     def exchanges(self) -> tuple[Placed, ...]:
         """The collectives, with several GPUs."""
         return tuple(placed for placed in self.placed if placed.operator.collective)

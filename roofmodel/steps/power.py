@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 from roofmodel.devices.device import Device
 from roofmodel.devices.power import Power, stated_rates
-from roofmodel.errors import Option, Text, WorkloadError, ignored
+from roofmodel.errors import AnswerNote, Message, Option, Text, WorkloadError, ignored
 from roofmodel.numbers.algebra import Number, maximum, minimum, plain
 from roofmodel.options.values import Sustained
 from roofmodel.steps.placed import Placed
@@ -56,8 +56,27 @@ def load_notes(device: Device, options: LoadOptions) -> Iterator[Text]:
         why = f"the file of {device.id} states no power"
         if options.power_limit is not None:
             yield ignored("power_limit", why)
-        if options.sustained == "on" and not stated_rates(device.measured):
+        if options.sustained in ("on", True) and not stated_rates(device.measured):
             yield ignored("sustained", f"{why} and no sustained rates")
+
+
+def power_notes(device: Device, options: LoadOptions, phases: Iterable[tuple[str, float | None]]) -> Iterator[Text]:
+    """What the power limit of a device means for phases, each with its mean watts (None if unknown)."""
+    power = device.power
+    if power is None:
+        return
+    beyond = [(name, watts) for name, watts in phases if watts is not None and watts > power.limit]
+    if beyond and options.sustained == "off":
+        names = " and ".join(f"{name} ({watts:.0f} W)" for name, watts in beyond)
+        yield Message(
+            f"{names} would exceed the limit of {power.limit:.0f} W if it lasts for seconds; ",
+            Option("sustained", "on"), " has the times under this limit",
+        )  # fmt: skip
+    if options.power_limit is not None:
+        yield AnswerNote(
+            "energies of a FLOP and a byte are those at the limit in the device's file; a lower limit lowers clock and "
+            "voltage and with them the energy, so that times under ", Option("power_limit"), " are upper bounds",
+        )  # fmt: skip
 
 
 def with_power(placed: Sequence[Placed], device: Device, dtype: str, generates: bool = False) -> list[Placed]:

@@ -20,7 +20,7 @@ from roofmodel.sweep import data
 from roofmodel.sweep.case import BEYOND_POSITIONS
 from roofmodel.sweep.scaling_laws import LawFit, MeasuredRun, Scaling
 from roofmodel.sweep.sweep import Sweep
-from roofmodel.sweep.tables import BY_KEY, TIME
+from roofmodel.sweep.tables import BY_KEY, TIME, WATTS
 from roofmodel.sweep.titles import (
     LAW_NAMES,
     LAWS_OF_MODES,
@@ -112,6 +112,7 @@ def _other_columns(sweep: Sweep, shown: Sequence[dict[str, Any]], varying: Seque
     candidates = [
         *(("ttft_seconds", "tpot_seconds", "tokens_per_second_per_user") if generated else ()),
         *(["tokens_per_second_per_gpu"] if several else []),
+        *(("power_watts", "energy_joules") if any(row["power_limit_watts"] for row in shown) else ()),
         *(column for condition in sweep.where for each in condition.comparisons for column in each.columns),
         *(sweep.sort.columns if sweep.sort else ()),
     ]
@@ -135,7 +136,8 @@ def _mark(row: dict[str, Any]) -> str:
 def _column(name: str) -> Column:
     """The column of an option or of a result."""
     if name in TITLES:
-        unit = SECONDS if name == "launch_seconds" else TEXT if name in ("model", "hardware", "phase") else COUNT
+        units_by_name = {"launch_seconds": SECONDS, "power_limit_watts": WATTS}
+        unit = units_by_name.get(name, TEXT if name in ("model", "hardware", "phase") else COUNT)
         return Column(None, TITLES[name], unit, name)
     column = BY_KEY[name]
     return column if column.title else column._replace(title=name)

@@ -32,7 +32,7 @@ from roofmodel.steps.notes import (  # fmt: skip
 from roofmodel.steps.options import check_kernels, default_engine, engine_figures, options_in_effect, workload
 from roofmodel.steps.parallelism import GPUS, batch_divisor
 from roofmodel.steps.phase import slowest_stage
-from roofmodel.steps.power import under_load
+from roofmodel.steps.power import power_notes, under_load
 from roofmodel.steps.routing import read_routing, routing_notes
 from roofmodel.steps.totals import totals
 from roofmodel.sweep import grid
@@ -186,6 +186,8 @@ def _axis(name: str, axis_values: object) -> list[Any]:
     if option.kind == "count":
         limit = grid.MAX_VALUES if name in LENGTHS else MAX_CASES
         return grid.numbers(name, axis_values, option.minimum, int(option.maximum), limit)
+    if option.kind == "power":
+        return grid.powers(name, axis_values)
     values = [valid(name, value) for value in grid.names(axis_values)]
     return _routings(values) if name == "routing" else values
 
@@ -288,7 +290,7 @@ def _case(
         return GridCase(labels, tuple(lengths.get(name, ()) for name in LENGTHS), arch, device, refused=str(error))
     formats = weight_format_notes(arch, work, phase.operators)
     routed = routing_notes(arch, work.routing, work.parallel.ep)
-    timed = kernel_notes(device, work, [phase])
+    timed = [*kernel_notes(device, work, [phase]), *power_notes(device, work.options, [])]
     notes |= dict.fromkeys([*remarks, *device_notes(device, work), *formats, *routed, *timed])
     smallest, _ = workload(arch, device, **{**chosen, **{name: min(values) for name, values in lengths.items()}})
     if slowest_stage(arch, device, smallest.steps()[0], work.engine).launch_bound:
