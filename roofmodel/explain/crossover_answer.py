@@ -318,7 +318,7 @@ def _change(change: BoundChange | None, bound: str = "") -> dict[str, Any]:
 CHANGES = Table(
     "changes",
     (
-        Column("operator", meaning="the operator; empty for all of them together, or for the kernel"),
+        Column("operator", meaning="the operator, group or kernel; empty for all operators of a phase together"),
         Column("layers", flat=joined(" "), meaning="its layers, where several operators have its name"),
         Column("value", meaning="the size from which on another ceiling limits; empty without a change"),
         Column("exact", meaning="the size at which both times are equal"),
@@ -331,7 +331,8 @@ CHANGES = Table(
 
 
 def _lines(crossover: Crossover) -> Iterator[dict[str, Any]]:
-    """A row for each change, or for an operator without one: first of all operators, then of each."""
-    for name, each in ((None, crossover.subject), *((each.name, each) for each in crossover.operators)):
+    """A row for each change, or for an operator without one: first of the subject, then of each of its operators."""
+    subject = crossover.subject
+    for name, each in ((subject.name if crossover.op else None, subject), *((o.name, o) for o in crossover.operators)):
         for change in each.changes or (None,):
             yield {"operator": name, "layers": each.layers or None, **_change(change, each.first)}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 from functools import cache
 from pathlib import Path
@@ -326,3 +328,17 @@ def test_the_picture_names_a_change_without_its_equation_where_it_does_not_fit(t
     report = roofmodel.crossover("gpt2-xl", "a100", op="mlp")
     text = report.save(tmp_path / "crossover.svg").read_text("utf-8")
     assert "compute-bound from batch = 196<" in text
+
+
+@pytest.mark.parametrize(
+    ("model", "op", "named"),
+    [
+        ("gpt2", "attention.qkv", "attention.qkv"),
+        ("gpt2", "mlp", "mlp"),
+        ("gpt2", None, ""),
+        ("matmul", None, "matmul"),
+    ],
+)
+def test_the_first_row_names_what_was_asked_for(model: str, op: str | None, named: str) -> None:
+    first = csv.DictReader(io.StringIO(roofmodel.crossover(model, "a100", op=op).text("csv")))
+    assert next(first)["operator"] == named
