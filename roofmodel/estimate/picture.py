@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from roofmodel.devices.device import Device
 from roofmodel.errors import Option, WorkloadError
 from roofmodel.estimate.tables import OperatorRow, full_label, rows, with_letters
 from roofmodel.numbers import units
@@ -15,6 +17,7 @@ from roofmodel.report.operator_names import kind
 from roofmodel.roofline.panel import window
 from roofmodel.steps.estimate import Estimate, describe_parameters, describe_phase, describe_rate, describe_workload
 from roofmodel.steps.phase import PhaseEstimate
+from roofmodel.timing.power import has_sustained_rate, sustained_flops
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -48,6 +51,8 @@ FOOT = (
     "Rows with the same letter are at one place."
 )
 
+SUSTAINED = " Dashed: GEMMs under long load."
+
 
 class MarkedRow(NamedTuple):
     """A row with its letter and the style of its mark, which its phase and stage have, or else its kind."""
@@ -77,11 +82,16 @@ def draw(estimate: Estimate, path: Path, form: str) -> None:
     lines = sum(sum(m.listed for m in table) + len({m.row.stage for m in table}) + 1.7 for table in tables)
     lines += sum(2 + (phase.step.parallel.pp > 1) for phase in estimate.phases)  # communication, omitted rows, wait
     height_factor = max(1, lines * SMALLEST + FIXED_HEIGHT)
-    with canvas.picture(path, form, heading, subtitle, FOOT, height_factor) as (figure, axes):
+    is_sustained = has_sustained_rate(device, dtype)
+    foot = FOOT + SUSTAINED * is_sustained
+    with canvas.picture(path, form, heading, subtitle, foot, height_factor) as (figure, axes):
         lower = [vector] if vector and vector.peak < top.peak else []
         drawn = [*at, *((x, y) for x, y in expected if y)]
         canvas.frame(axes, *window(drawn, [(top.peak, device.bandwidth)]))
         slope = canvas.draw_ceilings(axes, device, top, lower)
+        if is_sustained:
+            rate = partial(sustained_flops, device=device, dtype=dtype)
+            canvas.draw_sustained_ceiling(axes, _sustained_name(device), rate)
         for (letter, row, style, _), (x, y), (_, slower) in zip(marked_rows, at, expected, strict=True):
             size, color, shape = marks.area(row.share, letter), style.color, style.shape
             axes.scatter(x, y, s=size, color=color, marker=shape, alpha=0.8, edgecolor="white", lw=0.8, zorder=3)
@@ -103,6 +113,11 @@ def draw(estimate: Estimate, path: Path, form: str) -> None:
             min(LARGEST, (height_factor - FIXED_HEIGHT) / lines),
             height_factor,
         )
+
+
+def _sustained_name(device: Device) -> str:
+    """`sustained at 700 W`; without power, `sustained`."""
+    return f"sustained at {device.power.limit:.0f} W" if device.power else "sustained"
 
 
 def _tables(estimate: Estimate) -> list[list[MarkedRow]]:

@@ -27,6 +27,7 @@ from roofmodel.report.latex import text_form
 from roofmodel.steps.estimate import describe_phase, describe_rate, describe_usable_memory
 from roofmodel.steps.phase import PhaseEstimate, StageTime
 from roofmodel.steps.placed import launches, sum_of
+from roofmodel.steps.totals import energy_totals
 from roofmodel.timing import derivation
 from roofmodel.timing.timing import Expected
 
@@ -146,6 +147,7 @@ def _times(phase: PhaseEstimate) -> Iterator[Equation]:
     if phase.expected is not None:
         yield from _expected(phase, phase.expected)
         yield from _utilizations(phase, float(phase.expected.value))
+        yield from _power(phase)
 
 
 def _bound(phase: PhaseEstimate) -> Iterator[Equation]:
@@ -243,6 +245,33 @@ def _utilizations(phase: PhaseEstimate, seconds: float) -> Iterator[Equation]:
             text_form(f"{size / seconds / bandwidth:.1%}"),
         ],
     )
+
+
+def _power(phase: PhaseEstimate) -> Iterator[Equation]:
+    """Energy and mean power at the expected time, and the time that the power limit allows where it limits (Choi et
+    al., "A Roofline Model of Energy", IPDPS 2013)."""
+    found, power = energy_totals(phase), phase.power
+    if power is None or found["power_watts"] is None or phase.expected is None:
+        return
+    seconds = float(phase.expected.value)
+    took, idle, work = units.seconds(seconds, 4), f"{power.idle:g} W", found["energy_joules"] - power.idle * seconds
+    joules, watts = (
+        units.si(found[f"{name}"], unit, 4) for name, unit in (("energy_joules", "J"), ("power_watts", "W"))
+    )
+    above = units.si(work, "J", 4)
+    words = "Σ times × (FLOPs × energy of a FLOP + bytes × energy of a byte)"
+    yield Equation("energy above idle", [text_form(words), text_form(above)])
+    yield Equation(
+        "energy", [text_form("idle × expected + energy above idle"), text_form(f"{idle} × {took} + {above}"),
+                   text_form(joules)],
+    )  # fmt: skip
+    yield Equation("power", [text_form("energy / expected"), text_form(f"{joules} / {took}"), text_form(watts)])
+    if phase.is_limited_by_power and work / power.budget > 0.999 * seconds:
+        yield Equation(
+            "limited by power",
+            [text_form("energy above idle / (limit - idle)"), text_form(f"{above} / ({power.limit:g} W - {idle})"),
+             text_form(units.seconds(work / power.budget, 4))],
+        )  # fmt: skip
 
 
 def _memory(explanation: Explanation) -> Iterator[Block]:

@@ -54,6 +54,22 @@ def has_load_figures(device: Device) -> bool:
     return device.power is not None or bool(stated_rates(device.measured))
 
 
+def has_sustained_rate(device: Device, dtype: str) -> bool:
+    """Whether a device's file states a sustained rate or the energy of the pipe that multiplies in a format."""
+    pipe = device.matmul_pipe(dtype).name
+    return pipe in stated_rates(device.measured) or (device.power is not None and pipe in device.power.energy)
+
+
+def sustained_flops(intensity: Number, device: Device, dtype: str) -> Number:
+    """FLOP/s of GEMMs of this intensity in FLOP per byte under long load: the least of the roofline, the stated rate,
+    and without a stated rate the power line of Choi et al."""
+    pipe, stated, power = device.matmul_pipe(dtype), stated_rates(device.measured), device.power
+    rate = minimum(minimum(pipe.peak, stated.get(pipe.name, pipe.peak)), intensity * device.bandwidth)
+    if pipe.name in stated or power is None:
+        return rate
+    return minimum(rate, power.budget / (power.energy[pipe.name] + power.energy.get("dram", 0.0) / intensity))
+
+
 def draw(cost: Cost, device: Device, dtype: str, expected: Number) -> Draw:
     """What an operator draws. In a time `expected` it reads at most the bytes that DRAM can send."""
     matmul, vector = device.matmul_pipe(dtype).name, device.vector_pipe(dtype)

@@ -84,3 +84,11 @@ def test_a_training_plan_states_the_energy_of_the_run() -> None:
     assert 134 < plan["power_watts"] <= 700.001
     short = roofmodel.plan_training("llama-3.2-1b", "h100", **options, sustained="off").to_dict()["candidates"][0]
     assert short["step_seconds"] <= plan["step_seconds"]
+
+
+def test_explain_derives_the_energy_and_the_time_that_the_limit_allows() -> None:
+    text = roofmodel.explain("llama-3.1-8b", hw="h100", **PREFILL, sustained="on").text("markdown")
+    work = totals(sustained="on")["energy_joules"] - 134 * totals(sustained="on")["expected_seconds"]
+    assert f"{work:.4g} J" in text
+    assert "(limit - idle)" in text
+    assert "(limit - idle)" not in roofmodel.explain("llama-3.1-8b", hw="h100", phase="decode").text("markdown")

@@ -18,7 +18,7 @@ from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Measured
 from roofmodel.devices.power import Power
 from roofmodel.errors import RoofError
-from roofmodel.timing.power import Draw, draw, under_load
+from roofmodel.timing.power import Draw, draw, has_sustained_rate, sustained_flops, under_load
 from roofmodel.timing.timing import Expected
 from tests.profiles.samples import MEASURED, needs_measured
 
@@ -124,6 +124,24 @@ def test_a_stated_rate_is_a_ceiling_of_each_operator_in_place_of_its_energy() ->
     alone = replace(SITE, power=None)
     assert roofmodel.op("gemm", alone, **GEMM, sustained=True).expected_seconds == found["expected_seconds"]
     assert roofmodel.op("gemm", alone, **GEMM).expected_seconds < found["expected_seconds"]
+
+
+@given(st.floats(0.01, 1e5))
+def test_the_power_line_lies_under_the_roofline_and_at_the_limit_where_it_does(intensity: float) -> None:
+    rate = sustained_flops(intensity, B200, "bf16")
+    roof = min(2250e12, intensity * B200.bandwidth)
+    power = 300 + rate * (0.49e-12 + 47e-12 / intensity)
+    assert rate <= roof
+    assert power <= 1000 * (1 + 1e-9)
+    assert rate == pytest.approx(roof) or power == pytest.approx(1000)
+    assert sustained_flops(intensity, SITE, "bf16") == pytest.approx(min(roof, 1100e12))
+
+
+def test_a_sustained_ceiling_is_drawn_only_where_the_file_states_one() -> None:
+    assert has_sustained_rate(B200, "bf16")
+    assert has_sustained_rate(replace(SITE, power=None), "bf16")
+    assert not has_sustained_rate(B200, "fp4")
+    assert not has_sustained_rate(Device.load("a100"), "bf16")
 
 
 def loops(table: str, least: float) -> list[dict[str, str]]:
