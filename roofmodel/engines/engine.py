@@ -128,6 +128,13 @@ class Engine(NamedTuple):
                 return tuple(sorted(names, key=lambda name: not is_chosen(name, value)))
         return tuple(names)
 
+    def expert_parallel(self, formats: str, generation: str | None) -> tuple[str, ...]:
+        """The kernels that compute experts in these formats where GPUs shard them; none if these are the usual ones, or
+        an option chooses one."""
+        if any("experts" in CHOICES.get(key, ()) for key, _ in self.settings):
+            return ()
+        return self.kernels.get(("expert_parallel", generation or ANY, formats), ())
+
     def names(self, *kinds: str) -> list[str]:
         """The kernels of some kinds, for all generations and formats."""
         return list(dict.fromkeys(name for rule, listed in self.kernels.items() if rule[0] in kinds for name in listed))

@@ -47,6 +47,7 @@ DEFAULT_CASES = {
 KINDS = (
     "gemm", "prefill_attention", "decode_attention", "experts", "encoder_attention", "latent_prefill", "latent_decode",
     "latent_products", "causal_convolution", "causal_convolution_update", "delta_rule_prefill", "delta_rule_decode",
+    "expert_parallel",
 )  # fmt: skip
 """Kinds of kernels of which an engine has its own, as in a device's calibration. Elementwise kernels are the same in
 all engines."""
@@ -222,7 +223,7 @@ def kernels_of_file(path: Path) -> tuple[str, list[tuple[str, YamlValue]]]:
     """The engine that a valid file is `like`, or "", and the kind and the name of each kernel that the file states."""
     entries = read_yaml(path, EngineError, "an engine's YAML file").mapping()
     kernels = [
-        (kind, item)
+        ("experts" if kind == "expert_parallel" else kind, item)
         for kind, of_kind in (entries["kernels"].mapping() if "kernels" in entries else {}).items()
         for of_generation in _levels(of_kind, GENERATIONS).values()
         for listed in _levels(of_generation, None).values()

@@ -3,7 +3,7 @@ weight format."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from math import inf, isqrt
 from typing import Any
@@ -15,15 +15,19 @@ from roofmodel.counting.workload import Workload
 from roofmodel.devices.device import Device
 from roofmodel.errors import Option, Text, WarningNote, WorkloadError, joined
 from roofmodel.models.architecture import Architecture
+from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number
 from roofmodel.numbers.traced import Trace
 from roofmodel.steps.capacity import usable_memory
-from roofmodel.steps.options import workload
+from roofmodel.steps.options import half_with_pipe, workload
 from roofmodel.steps.parallelism import possible_tp
+from roofmodel.steps.phase import PhaseEstimate, pass_time
 from roofmodel.steps.server_start import needed_bytes, server_starts
 
 MAX_GPUS = 64
 """The largest tensor-parallel or pipeline-parallel size that is tried."""
+SLOWER = 1.03
+"""How many times longer a pass in a narrower format takes where it counts as slower."""
 NARROWER = ("fp8", "int4")
 """Weight formats that are tried, the widest first."""
 
@@ -113,6 +117,30 @@ def _candidates(arch: Architecture, work: Workload, needed: Memory) -> Iterator[
         unchanged = needed.total - needed.weights
         shares = {name: FORMATS[name].bits / bits for name in NARROWER if FORMATS[name].bits < bits}
         yield "weights", [(name, (unchanged + share * needed.weights) / needed.total) for name, share in shares.items()]
+
+
+def slower_format_notes(
+    arch: Architecture, device: Device, work: Workload, estimates: Sequence[PhaseEstimate], walk: Walk
+) -> Iterator[Text]:
+    """A warning for each pass that is expected to take longer in a compute format below 16 bits than in one of 16."""
+    if FORMATS[work.dtype].bits >= 16 or not work.weights_known or work.parallel.pp > 1:
+        return
+    half = half_with_pipe(arch, [device], "bf16")
+    wide = work._replace(
+        dtype=half, weights=half, activations=None, kv=work.kv or work.dtype, unconverted=frozenset(), matrix_formats=()
+    )
+    for phase in estimates:
+        name = phase.step.phase
+        if phase.expected is None or name not in ("prefill", "decode"):
+            continue
+        step = wide.step(name)
+        time = pass_time(arch, device, step, work.engine, walk(arch, step)).expected
+        if time is not None and SLOWER * time.value < phase.expected.value:
+            yield WarningNote(
+                f"{name} is expected to take {units.seconds(phase.expected.value)} in {work.dtype} and "
+                f"{units.seconds(time.value)} in {half}, because the parameters of its {work.dtype} kernels come from "
+                "slower measurements; ", Option("dtype", half)
+            )  # fmt: skip
 
 
 class PeakMemory:

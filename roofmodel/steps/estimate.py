@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roofmodel.counting import passes, phases
 from roofmodel.counting.operator import Operator
+from roofmodel.counting.tensors import FORMATS
 from roofmodel.counting.workload import ONE_GPU, Parallel, Step, Workload
 from roofmodel.devices.device import Device
 from roofmodel.errors import Text
@@ -120,6 +121,11 @@ def estimate(arch: Architecture, device: Device, *, loader: Loader | None = None
 
     pipeline, loader_notes = _with_loader(arch, device, estimates[0], loader) if loader else (None, ())
     fitting: Iterable[Text] = ()
+    slower: Iterable[Text] = ()
+    if FORMATS[work.dtype].bits < 16:
+        from roofmodel.steps.alternatives import slower_format_notes
+
+        slower = slower_format_notes(arch, device, work, estimates, walk)
     if usable is not None and needed_total > usable:
         from roofmodel.steps.alternatives import fitting_notes
 
@@ -143,6 +149,7 @@ def estimate(arch: Architecture, device: Device, *, loader: Loader | None = None
             *fitting,
             *(memory_notes(device, work, needed_total) if work.weights_known else ()),
             *kernel_notes(device, work, estimates),
+            *slower,
             *exchange_notes(estimates),
             *straggler_notes(device, work),
             *launch_notes(estimates),

@@ -162,6 +162,10 @@ class Timing(NamedTuple):
             return (*own_kernel, self.engine.collectives)
         return (*own_kernel, *self.engine.implementations(kind, key, self.device.generation))
 
+    def expert_parallel(self, key: str) -> tuple[str, ...]:
+        """The kernels of the engine for experts that GPUs shard, before those for all experts."""
+        return () if self.kernel else self.engine.expert_parallel(key, self.device.generation)
+
     @property
     def all_reduce(self) -> AllReduce | None:
         """The engine's own all-reduce."""
@@ -199,7 +203,8 @@ class Timing(NamedTuple):
     def is_of_other_engine(self, kernel_formula: Formula) -> bool:
         """Whether the engine does not run the kernel of a formula. All engines run the same elementwise kernels."""
         own = (self.all_reduce.own,) if self.all_reduce else ()
-        names = (*own, *self.implementations(kernel_formula.kind, kernel_formula.format_key))
+        key = kernel_formula.format_key
+        names = (*own, *self.expert_parallel(key), *self.implementations(kernel_formula.kind, key))
         return kernel_formula.kind != "elementwise" and kernel_formula.implementation not in names
 
     # --- times ---
