@@ -18,6 +18,7 @@ from torch.nn import functional
 
 from roofmodel import nvtx
 from roofmodel.profiles import torch_trace
+from tests.profiles.samples import profile_of
 
 
 @pytest.fixture
@@ -227,6 +228,7 @@ def test_without_torch_a_range_does_nothing_and_loads_nothing():
     code = """
 import sys
 from roofmodel import nvtx
+from tests.profiles.samples import profile_of
 @nvtx.range("f")
 def f(): return 3
 with nvtx.range("step"), nvtx.patch(sys.modules[__name__], "f"): assert f() == 3
@@ -253,6 +255,6 @@ def test_the_pytorch_profiler_sees_the_same_names_and_our_reader_reads_them(tmp_
             dict(launch, pid=event["pid"], tid=event["tid"]),
             dict(fields, cat="kernel", name="gemm", ts=end + number, pid=0, tid=7),
         ]
-    kernels = torch_trace.read(io.BytesIO(json.dumps(trace).encode()), "trace.json").kernels
+    kernels = profile_of(torch_trace.read)(io.BytesIO(json.dumps(trace).encode()), "trace.json").kernels
     paths = [("Block", "mlp", "mlp.0"), ("Block", "mlp", "mlp.2")]
     assert [kernel.nvtx for kernel in kernels] == [(f"step {step}", *path) for step in (0, 1) for path in paths]

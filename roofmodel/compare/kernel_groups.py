@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -84,7 +83,12 @@ def _belongs(group: WorkGroup, role: str | None, previous: WorkGroup) -> bool:
 
 def without_graph_calls(kernels: Sequence[Kernel]) -> list[Kernel]:
     """The kernels, without their call where it launched a whole graph, since its name and shapes are not theirs."""
-    return [replace(kernel, call=None) if is_graph else kernel for run, is_graph in _calls(kernels) for kernel in run]
+    every = [(kernel, is_graph) for run, is_graph in _calls(kernels) for kernel in run]
+    if not any(is_graph for _, is_graph in every):
+        return list(kernels)
+    table = kernels[0].table.select([kernel.row for kernel, _ in every])
+    table.set("call", [None if is_graph else kernel.call for kernel, is_graph in every])
+    return list(table)
 
 
 def _runs(kernels: Sequence[Kernel]) -> Iterator[list[Kernel]]:

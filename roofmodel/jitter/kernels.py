@@ -37,7 +37,7 @@ def name_code(name: str) -> int:
 
 
 @dataclass(frozen=True)
-class KernelTable:
+class RankKernels:
     """All kernels of a rank in one file, sorted by start; arrays of equal length, times in nanoseconds."""
 
     names: tuple[str, ...]
@@ -53,15 +53,15 @@ class KernelTable:
     def __len__(self) -> int:
         return len(self.starts)
 
-    def load(self, steps: frozenset[int] | None = None) -> KernelTable:
+    def load(self, steps: frozenset[int] | None = None) -> RankKernels:
         """The table itself; it is in memory."""
         return self
 
-    def load_sequence(self) -> KernelTable:
+    def load_sequence(self) -> RankKernels:
         """The table itself; it is in memory."""
         return self
 
-    def rows(self, kept: Booleans) -> KernelTable:
+    def rows(self, kept: Booleans) -> RankKernels:
         """Some of the kernels."""
         columns = ("name_indices", "starts", "ends", "launches", "collective", "main", "steps")
         chosen = {name: getattr(self, name)[kept] for name in columns}
@@ -98,7 +98,7 @@ class Kernels:
         return len(self.codes)
 
 
-def compared_kernels(tables: Sequence[KernelTable]) -> Kernels:
+def compared_kernels(tables: Sequence[RankKernels]) -> Kernels:
     """The compared kernels of a rank from its files, which have different steps of it."""
     chosen = [table.main | table.collective for table in tables]
 
@@ -160,7 +160,7 @@ def _gaps(starts: Integers, ends: Integers, main: Booleans, collective: Booleans
     return previous, net
 
 
-def kernel_table(rank: Rank) -> KernelTable:
+def kernel_table(rank: Rank) -> RankKernels:
     """The kernels of a rank of a profiler file."""
     chosen = np.flatnonzero(rank.is_kernel)
     work = rank.work
@@ -169,7 +169,7 @@ def kernel_table(rank: Rank) -> KernelTable:
     launches, main = work["launch_start"].to_numpy()[chosen], _main_stream(rank)[chosen]
     _, net = _gaps(starts, ends, main, collective)
     fetches = _input(rank, chosen, starts, launches, net)
-    return KernelTable(
+    return RankKernels(
         names=tuple(map(str, categories.categories)),
         name_indices=categories.codes.to_numpy()[chosen].astype(np.int32),
         starts=starts,

@@ -23,7 +23,7 @@ import numpy as np
 
 from roofmodel.errors import ProfileError
 from roofmodel.files.text_files import printable
-from roofmodel.jitter.kernels import NO_STEP, KernelTable
+from roofmodel.jitter.kernels import NO_STEP, RankKernels
 from roofmodel.jitter.ranks import RankPart
 from roofmodel.jitter.sequences import KernelSequence, SequencesByStep, sequences_by_step
 from roofmodel.profiles.timelines.timeline import UNKNOWN
@@ -80,7 +80,7 @@ class StoredKernels:
     last: int
     sequences: SequencesByStep = field(default_factory=dict, repr=False)
 
-    def load(self, steps: frozenset[int] | None = None) -> KernelTable:
+    def load(self, steps: frozenset[int] | None = None) -> RankKernels:
         """The kernels; with `steps` from the first to the last kernel of these marked steps. Raises DamagedRankFile."""
         with _readable(self.path) as file:
             groups = list(range(self.first, self.last))
@@ -88,7 +88,7 @@ class StoredKernels:
                 groups = [group for group in groups if _has_step(file.metadata.row_group(group), steps)]
             return _table(file, groups, file.schema_arrow.names, steps)
 
-    def load_sequence(self) -> KernelTable:
+    def load_sequence(self) -> RankKernels:
         """The names, streams and steps of the kernels; all times are 0. Raises DamagedRankFile."""
         with _readable(self.path) as file:
             return _table(file, list(range(self.first, self.last)), _SEQUENCE)
@@ -191,7 +191,7 @@ def write(path: Path, ranks: RankFile) -> None:
         raise
 
 
-def _pieces(table: KernelTable, fetches: bool) -> Iterator[pyarrow.Table]:
+def _pieces(table: RankKernels, fetches: bool) -> Iterator[pyarrow.Table]:
     """The row groups of a rank: whole steps, as far as the kernels of a step follow each other."""
     import pyarrow
 
@@ -262,7 +262,7 @@ def _has_step(group: Any, steps: frozenset[int]) -> bool:
 
 def _table(
     file: Any, groups: Sequence[int], columns: Sequence[str], steps: frozenset[int] | None = None
-) -> KernelTable:
+) -> RankKernels:
     table = file.read_row_groups(list(groups), columns=list(columns), use_threads=False)
     if steps is not None:
         rows = np.flatnonzero(np.isin(table.column("step").to_numpy(), list(steps)))
@@ -274,7 +274,7 @@ def _table(
             return np.full(len(table), otherwise)
         return table.column(name).to_numpy()
 
-    return KernelTable(
+    return RankKernels(
         names=() if names is None else tuple(names.dictionary.to_pylist()),
         name_indices=np.zeros(0, np.int32) if names is None else names.indices.to_numpy(),
         starts=column("start", 0),

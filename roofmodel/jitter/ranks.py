@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from roofmodel.files.text_files import display_names
-from roofmodel.jitter.kernels import NO_STEP, Kernels, KernelTable, compared_kernels, kernel_table
+from roofmodel.jitter.kernels import NO_STEP, Kernels, RankKernels, compared_kernels, kernel_table
 from roofmodel.jitter.sequences import SequencesByStep
 from roofmodel.profiles.timelines.timeline import CLOCK, POWER, UNKNOWN, Timeline
 from roofmodel.trace.ranks import Rank, ranks, stated_rank
@@ -26,10 +26,10 @@ class KernelSource(Protocol):
     def sequences(self) -> SequencesByStep | None:
         """The digests of the sequences of kernels; None if they are not known without the kernels."""
 
-    def load(self, steps: frozenset[int] | None = None) -> KernelTable:
+    def load(self, steps: frozenset[int] | None = None) -> RankKernels:
         """The kernels; with `steps` at least those of these marked steps."""
 
-    def load_sequence(self) -> KernelTable:
+    def load_sequence(self) -> RankKernels:
         """The kernels, at least their names, streams and steps; the times may be missing."""
 
 
@@ -46,7 +46,7 @@ class TrimmedKernels:
         """The digests of the source are those of all its kernels."""
         return None
 
-    def load(self, steps: frozenset[int] | None = None) -> KernelTable:
+    def load(self, steps: frozenset[int] | None = None) -> RankKernels:
         """The rest of the kernels."""
         table = self.source.load(steps)
         kept = table.main & (np.cumsum(table.main) > self.main)
@@ -58,7 +58,7 @@ class TrimmedKernels:
         kept[first:] |= ~(table.main | table.collective)[first:]
         return table.rows(kept)
 
-    def load_sequence(self) -> KernelTable:
+    def load_sequence(self) -> RankKernels:
         """The same as `load`: the order of launches decides which collectives are dropped."""
         return self.load()
 
@@ -103,7 +103,7 @@ class ComparedRank:
         """Equal for ranks whose times are of one clock."""
         return f"{self.file}, rank {self.number}" if self.several_clocks else self.file
 
-    def load_tables(self, steps: frozenset[int] | None = None) -> list[KernelTable]:
+    def load_tables(self, steps: frozenset[int] | None = None) -> list[RankKernels]:
         """The kernels by file; with `steps` at least those of these marked steps."""
         return [source.load(steps) for source in self.sources]
 
@@ -149,7 +149,7 @@ def _part(rank: Rank, ranks_of_file: int) -> RankPart:
     )
 
 
-def _median_sample(rank: Rank, table: KernelTable, quantity: str) -> float | None:
+def _median_sample(rank: Rank, table: RankKernels, quantity: str) -> float | None:
     """The median of the samples during computation; None without such samples."""
     samples = rank.timeline.samples.get((rank.process, rank.device, quantity))
     computes = table.main & ~table.collective
@@ -247,7 +247,7 @@ def _with_hosts_by_device(numbered_ranks: list[ComparedRank]) -> list[ComparedRa
     ]
 
 
-def launch_to_start_median(tables: Iterable[KernelTable]) -> float | None:
+def launch_to_start_median(tables: Iterable[RankKernels]) -> float | None:
     """Median seconds from the launching call to the start of a kernel; None without launches."""
     delays = []
     for table in tables:

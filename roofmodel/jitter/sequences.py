@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from roofmodel.jitter.kernels import NO_STEP, Booleans, Integers, KernelTable
+from roofmodel.jitter.kernels import NO_STEP, Booleans, Integers, RankKernels
 from roofmodel.profiles.timelines.timeline import UNKNOWN
 
 # Of shifts between ranks; choices of this project. Least number of collectives that two ranks share, and its part of
@@ -39,7 +39,7 @@ SequencesByStep = dict[int | None, KernelSequence]
 """The sequence of each marked step, and of all kernels (None)."""
 
 
-def sequences_by_step(tables: Sequence[KernelTable]) -> tuple[SequencesByStep, dict[bytes, Integers]]:
+def sequences_by_step(tables: Sequence[RankKernels]) -> tuple[SequencesByStep, dict[bytes, Integers]]:
     """The sequences of a rank from its files, and the codes on the main stream by digest."""
     compared = [table.main | table.collective for table in tables]
 
@@ -137,7 +137,7 @@ class Shift(NamedTuple):
     certain: bool  # whether the ends of the collectives agree clearly better than with any other shift
 
 
-def collective_sequence(table: KernelTable) -> CollectiveSequence:
+def collective_sequence(table: RankKernels) -> CollectiveSequence:
     """The collectives of a rank. Without launches, the kernels are in the order of their starts."""
     compared = np.flatnonzero(table.main | table.collective)
     launches = table.launches[compared]

@@ -14,10 +14,10 @@ from roofmodel.devices.ceilings import with_ceilings
 from roofmodel.devices.device import Device
 from roofmodel.errors import DeviceError, cut
 from roofmodel.numbers import units
-from roofmodel.profiles.kernel import Evidence
+from roofmodel.profiles.kernel import Evidence, Kernel
 from roofmodel.roofline.ceilings import CLOCK_TOLERANCE, Ceilings
 from roofmodel.roofline.device import DeviceIdentification, contradictions
-from roofmodel.roofline.points import KernelGroup, Point, points
+from roofmodel.roofline.points import Point, points
 
 TOLERANCE = 1.02  # clocks and times are rounded by this much
 MAX_SAVED = 4  # a direct 3 x 3 convolution over Winograd's F(4 x 4, 3 x 3): 36 multiplications instead of 144
@@ -31,7 +31,7 @@ MAX_NAME = 76  # characters of a name in a warning
 
 def with_findings(
     kernel_points: Sequence[Point],
-    groups: list[KernelGroup],
+    groups: Sequence[Kernel],
     evidence: Sequence[Evidence],
     identification: DeviceIdentification,
     ceilings: Ceilings,

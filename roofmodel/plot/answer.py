@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
 from rich.text import Text
@@ -25,11 +25,9 @@ from roofmodel.plot.columns import (
     point_rows,
     points_table,
 )
-from roofmodel.plot.comparison import KernelChange, total_seconds
 from roofmodel.plot.data import comparison_document, kernels_document, points_document
 from roofmodel.plot.panels import COUNTED, heading, letter_of, letters_of, panels_of, sources
-from roofmodel.plot.place import DeviceProfile, MeasuredKernels, Roofline, RooflinePlot
-from roofmodel.profiles.kernel import Kernel
+from roofmodel.profiles.kernel import KernelTable
 from roofmodel.report.document import Block, Document, Figure, Heading, LazyBlocks, OnlyTerminal, Paragraph, Rows
 from roofmodel.report.table import SECONDS, TEXT, Column, Table
 from roofmodel.roofline.judged_kernels import (
@@ -42,8 +40,13 @@ from roofmodel.roofline.judged_kernels import (
 )
 from roofmodel.roofline.launches import issue_peak, transactions_per_second
 from roofmodel.roofline.panel import DEVICE_SOURCES, MIN_SHARE, Panel, category_style, provenance
-from roofmodel.roofline.points import KernelGroup, Point, Reason, group
+from roofmodel.roofline.points import Point, Reason, group
 from roofmodel.roofline.reasons import BUSY_SMS, NOTHING, TITLES
+
+if TYPE_CHECKING:
+    from roofmodel.plot.comparison import KernelChange
+    from roofmodel.plot.measured import DeviceProfile, MeasuredKernels
+    from roofmodel.plot.place import Roofline, RooflinePlot
 
 MAX_ROWS = 30  # of a table in a terminal
 MAX_INSTRUCTION_ROWS = 40  # the same, of which a kernel has up to four
@@ -75,6 +78,8 @@ def changes(
     most: int | None = MAX_ROWS,
 ) -> Document:
     """The totals before and after, and the kernels with the largest changes; names of the first `most` are short."""
+    from roofmodel.plot.measured import total_seconds
+
     old, new = total_seconds(before), total_seconds(after)
     took = f"{units.seconds(old)} → {units.seconds(new)}" if old is not None and new is not None else "times unknown"
     ratio = f" ({new / old - 1:+.0%})" if old and new is not None else ""
@@ -148,10 +153,10 @@ def _draw(plot: RooflinePlot, file: Path, form: str) -> None:
 
 def _kernels(run: DeviceProfile, most: int | None) -> Part:
     profile, identification = run
-    sums = profile.summed()
-    known_seconds = [kernel.seconds for kernel in sums if kernel.seconds is not None]
+    sums = group(profile.kernels, "name")
+    known_seconds = [seconds for seconds in profile.kernels.seconds() if seconds is not None]
     took = f"{units.seconds(sum(known_seconds))} in total" if known_seconds else "times not collected"
-    launches = sum(kernel.invocations for kernel in sums)
+    launches = sum(sums.launches())
     where = f" on {identification.device.name}" if identification else ""
     if not launches:
         return f"no kernel launches{where} ({profile.tool})", []
@@ -159,12 +164,11 @@ def _kernels(run: DeviceProfile, most: int | None) -> Part:
     return title, LazyBlocks(partial(_kernel_blocks, run, sums, most))
 
 
-def _kernel_blocks(run: DeviceProfile, sums: Sequence[Kernel], most: int | None) -> list[Block]:
+def _kernel_blocks(run: DeviceProfile, sums: KernelTable, most: int | None) -> list[Block]:
     profile, identification = run
     device = identification and identification.device
-    rows: Sequence[Kernel | KernelGroup] = profile.longest(MAX_ROWS)
-    if summed := len(profile.kernels) > MAX_ROWS:
-        rows = group(sums, "name")
+    summed = len(profile.kernels) > MAX_ROWS
+    rows = sums if summed else profile.kernels.longest(MAX_ROWS)
     blocks: list[Block] = [
         Rows(KERNELS.without("hardware"), [KernelRow(kernel, device=device) for kernel in rows[:most]])
     ]
@@ -173,7 +177,7 @@ def _kernel_blocks(run: DeviceProfile, sums: Sequence[Kernel], most: int | None)
         more = f"and {units.count(rest, 'more kernel')}; " * bool(rest)
         blocks.append(Paragraph(f"{more}summed by name; {options} list every launch", dim=True))
     judged = reasons_by_group(profile, device)
-    by_time = {each.name: judged[each.name] for each in group(sums, "name") if each.name in judged}
+    by_time = {each.name: judged[each.name] for each in sums if each.name in judged}
     blocks += why_section(by_time, not_judged(profile, device))
     return blocks
 

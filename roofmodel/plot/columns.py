@@ -1,17 +1,20 @@
 """The columns of the tables of kernels and of roofline points."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roofmodel.devices.device import Device
 from roofmodel.numbers import units
-from roofmodel.plot.comparison import KernelChange
-from roofmodel.plot.place import MeasuredKernels, Roofline
 from roofmodel.profiles.kernel import Flops, Kernel, Traffic
 from roofmodel.report.table import BYTES, COUNT, NAME, PERCENT, RATE, SECONDS, TIMES, Cell, Column, Table, joined
 from roofmodel.roofline.judged_kernels import reasons_by_launch
 from roofmodel.roofline.naming import KERNEL_NAME, short_names
-from roofmodel.roofline.points import KernelGroup, Point, Reason, flops_by_pipe, incomplete
+from roofmodel.roofline.points import Point, Reason, flops_by_pipe, incomplete
+
+if TYPE_CHECKING:
+    from roofmodel.plot.comparison import KernelChange
+    from roofmodel.plot.measured import MeasuredKernels
+    from roofmodel.plot.place import Roofline
 
 MAX_NAME = 34  # characters of a name in the table of changes: with its colon, one line of a terminal of 80 columns
 LOWER_BOUND = "≥ lower bound: FLOPs of some pipes were not counted"
@@ -25,7 +28,7 @@ def _lower_bound(figure: str, incomplete: bool) -> str:
 class KernelRow(NamedTuple):
     """A launch, in the terminal also a sum of launches, with the name of its file, its device, and its reasons."""
 
-    kernel: Kernel | KernelGroup
+    kernel: Kernel
     file: str = ""
     device: Device | None = None
     reasons: Sequence[Reason] = ()
@@ -111,7 +114,7 @@ KERNELS = Table(
 )  # fmt: skip
 
 
-def _relative(row: KernelChange) -> str:
+def _relative(row: "KernelChange") -> str:
     return "" if row.relative_change is None else f"{row.relative_change:+.0%}"
 
 
@@ -138,12 +141,12 @@ CHANGES = Table(
 )  # fmt: skip
 
 
-def changes_table(shortened: Sequence[KernelChange]) -> Table:
+def changes_table(shortened: "Sequence[KernelChange]") -> Table:
     """The columns of CHANGES for people; names of the rows `shortened` are short and differ among these rows."""
     names = list(dict.fromkeys(name for row in shortened for name in (row.name, row.before_name) if name))
     short = dict(zip(names, short_names(names, MAX_NAME), strict=True))
 
-    def kernel_and_causes(row: KernelChange) -> str:
+    def kernel_and_causes(row: "KernelChange") -> str:
         renamed = f" (was {short.get(row.before_name, row.before_name)})" if row.before_name else ""
         causes = "; ".join(row.causes) or "no recorded counter explains it" * (row.verdict in ("faster", "slower"))
         return f"{short.get(row.name, row.name)}{renamed}{': ' * bool(causes)}{causes}"
@@ -152,7 +155,7 @@ def changes_table(shortened: Sequence[KernelChange]) -> Table:
     return CHANGES._replace(columns=(*CHANGES.columns, kernel))
 
 
-def kernel_rows(measured: MeasuredKernels) -> list[KernelRow]:
+def kernel_rows(measured: "MeasuredKernels") -> list[KernelRow]:
     """A row for each kernel, device by device."""
     names = measured.names
     rows = []
@@ -260,11 +263,11 @@ def points_table(item: str = "kernel", share: str = "share") -> Table:
     )  # fmt: skip
 
 
-def point_rows(rooflines: Sequence[Roofline]) -> list[PointRow]:
+def point_rows(rooflines: "Sequence[Roofline]") -> list[PointRow]:
     """A row for each point, device by device."""
     return [PointRow(point, roofline.device.id) for roofline in rooflines for point in roofline.points]
 
 
-def point_file_table(rooflines: Sequence[Roofline]) -> Table:
+def point_file_table(rooflines: "Sequence[Roofline]") -> Table:
     """The columns of a file of points; that of the device only if there are several."""
     return points_table() if len(rooflines) > 1 else points_table().without("hardware")

@@ -12,11 +12,11 @@ from typing import Any, Literal, NamedTuple
 
 from roofmodel.errors import Option, ProfileError, WorkloadError
 from roofmodel.numbers import units
-from roofmodel.plot.place import MeasuredKernels
+from roofmodel.plot.measured import MeasuredKernels, total_seconds
 from roofmodel.profiles.kernel import Kernel
 from roofmodel.roofline.categories import category
 from roofmodel.roofline.judged_kernels import reasons_by_group
-from roofmodel.roofline.points import KernelGroup, Reason, flops_by_pipe, group, total
+from roofmodel.roofline.points import Reason, flops_by_pipe, group
 from roofmodel.roofline.reasons import TITLES
 
 Verdict = Literal["faster", "slower", "unchanged", "new", "gone", "unknown"]
@@ -29,7 +29,7 @@ NAMED = 2  # causes of a row
 class MeasuredGroup(NamedTuple):
     """The launches of one name in one of the two profiles."""
 
-    summed: KernelGroup
+    summed: Kernel
     longest: Kernel
     reasons: Sequence[Reason]
 
@@ -98,7 +98,7 @@ def compare_kernels(before: MeasuredKernels, after: MeasuredKernels) -> list[Ker
             Option("before"), " compares the kernels of one device; give the files of one device at a time"
         )
     for side in (before, after):
-        if not side.kernels:
+        if not len(side.kernels):
             why = "; ".join(str(text) for run in side.runs for text in run.profile.warnings)
             raise ProfileError(f"{', '.join(side.names.values())}: no kernels to compare{': ' * bool(why)}{why}")
     old, new = _groups(before), _groups(after)
@@ -176,7 +176,7 @@ _COUNTERS: tuple[tuple[str, Callable[[MeasuredGroup], float | None], int], ...] 
     ("DRAM bytes", lambda side: side.summed.bytes.dram, 1),
     ("L2 bytes", lambda side: side.summed.bytes.l2, 1),
     ("L1 bytes", lambda side: side.summed.bytes.l1, 1),
-    ("instructions of a launch", lambda side: (side.longest.counters or {}).get("smsp__inst_executed.sum"), 1),
+    ("instructions of a launch", lambda side: side.longest.counters.get("smsp__inst_executed.sum"), 1),
     ("SM clock", lambda side: side.longest.clock, -1),
     ("occupancy", lambda side: side.summed.occupancy, -1),
     ("registers per thread", lambda side: side.summed.registers, 1),
@@ -228,8 +228,3 @@ def rows_of_changes(
     change = None if old is None or new is None else new - old
     relative = None if change is None or not old else change / old
     return [*judged, {"name": "all", "change_seconds": change, "relative_change": relative}]
-
-
-def total_seconds(measured: MeasuredKernels) -> float | None:
-    """The summed time of all kernels; None if one has no time."""
-    return total(kernel.seconds for kernel in measured.kernels)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Pipe
 from roofmodel.plot.columns import CHANGES, kernel_rows, kernel_table, point_file_table, point_rows
-from roofmodel.plot.comparison import KernelChange, total_seconds
-from roofmodel.plot.place import MeasuredKernels, Roofline, RooflinePlot
+
+if TYPE_CHECKING:
+    from roofmodel.plot.comparison import KernelChange
+    from roofmodel.plot.measured import MeasuredKernels
+    from roofmodel.plot.place import Roofline, RooflinePlot
 
 # A document of one device has its name at the top. A document of several devices has null there, and a key "hardware"
 # in each entry that belongs to one of them.
@@ -42,6 +45,8 @@ def comparison_document(
     before: MeasuredKernels, after: MeasuredKernels, changes: Sequence[KernelChange]
 ) -> dict[str, Any]:
     """The key `comparison` of `roofmodel.kernels/1`."""
+    from roofmodel.plot.measured import total_seconds
+
     return {
         "before": {"files": list(before.names.values()), "seconds": total_seconds(before)},
         "after": {"files": list(after.names.values()), "seconds": total_seconds(after)},

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from roofmodel.plot.comparison import KernelChange
-    from roofmodel.plot.place import MeasuredKernels
+    from roofmodel.plot.measured import MeasuredKernels
     from roofmodel.profiles.kernel import Kernel
 
 
@@ -124,7 +124,7 @@ def read_profile(
         >>> f"{saxpy.flops.fp32:.0f} FLOP in {saxpy.seconds * 1e6:.0f} us"
         '33554432 FLOP in 120 us'
     """
-    from roofmodel.plot.place import kernels
+    from roofmodel.plot.measured import kernels
     from roofmodel.profiles.reading import report_progress
 
     timed, old = values.paths("times", times), values.paths("before", before)

@@ -10,20 +10,24 @@ import os
 import shlex
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from roofmodel.devices.device import Device, Hardware, device_name
 from roofmodel.errors import Command, DeviceError, Message, Option, Text, WorkloadError, ignored, shorten
 from roofmodel.options import values
 from roofmodel.options.signature import checked
 from roofmodel.options.values import OutputFormat, TextFormat
-from roofmodel.profiles.kernel import AMD_COUNTERS
+from roofmodel.profiles.kernel import AMD_COUNTERS, Traffic
 from roofmodel.profiles.ncu import metric_catalog
 from roofmodel.report.base import Result
 from roofmodel.report.command import CommandCall, CommandLine
 from roofmodel.report.document import Block, Code, Document, Rows
 from roofmodel.report.printing import print_rich, print_text, remark, save
 from roofmodel.report.table import Column, Table
+
+if TYPE_CHECKING:
+    from roofmodel.profiles.kernel import Profile
+    from roofmodel.roofline.device import DeviceIdentification
 
 EXAMPLE = Command(
     "roof ncu-command --hw a100 -- python train.py", 'roofmodel.ncu_command(["python", "train.py"], "a100")'
@@ -333,3 +337,21 @@ COMMAND = CommandLine(
         "roof ncu-command --nvprof -- python train.py",
     ),
 )
+
+
+def collection_warnings(
+    profile: Profile, hw: Hardware | None, identification: DeviceIdentification | None
+) -> list[Text]:
+    """How to collect counters that an ncu profile lacks; empty if it lacks none."""
+    from roofmodel.roofline import points
+
+    device = identification and identification.device
+    supported = device is None or device.compute_capability in metric_catalog.CHIPS
+    if profile.tool != "ncu" or not supported:
+        return []
+    needed = ("seconds", *Traffic._fields, "fp64", "fp32", "fp16")
+    if not any(None in profile.kernels.cells(name) for name in needed) and not any(
+        points.incomplete(kernel.flops, device) for kernel in points.group(profile.kernels, "name")
+    ):
+        return []
+    return [collection_advice(hw or (identification and identification.known_name))]

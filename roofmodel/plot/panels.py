@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from roofmodel.plot.place import RooflinePlot
 from roofmodel.report import marks
 from roofmodel.roofline.panel import MIN_SHARE, Panel
 from roofmodel.roofline.points import Point
 
 if TYPE_CHECKING:
+    from roofmodel.plot.place import RooflinePlot
     from roofmodel.steps.estimate import Estimate
 
 COUNTED = "FLOPs and bytes counted from shapes"

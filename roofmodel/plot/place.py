@@ -14,80 +14,23 @@ from roofmodel.numbers import units
 from roofmodel.options.values import Numbers
 from roofmodel.options.workload import non_default_options
 from roofmodel.plot.above_roof import finding_warnings, with_findings
-from roofmodel.plot.ncu_command import collection_advice
+from roofmodel.plot.ncu_command import collection_advice, collection_warnings
 from roofmodel.plot.stated_flops import StatedFlops, refuse_unused, stated_flops, with_stated_flops
-from roofmodel.profiles.kernel import NO_FLOPS, NO_TRAFFIC, Kernel, Profile
-from roofmodel.profiles.ncu.metric_catalog import CHIPS
+from roofmodel.profiles.kernel import Flops, Kernel, KernelTable, Profile, Traffic
 from roofmodel.roofline import points
 from roofmodel.roofline.ceilings import Ceilings, choose_ceilings
-from roofmodel.roofline.counted_kernels import KernelWork, with_counts
-from roofmodel.roofline.device import DeviceIdentification, UnknownDevice, identify
+from roofmodel.roofline.device import DeviceIdentification, identify
 from roofmodel.roofline.formats import pipes_in_use
 from roofmodel.roofline.inputs import DeviceRun, read_runs
 from roofmodel.roofline.judged_kernels import JUDGED, not_judged, reasons_by_group
 from roofmodel.roofline.launches import InstructionPoint, instruction_points
-from roofmodel.roofline.points import incomplete
 
 if TYPE_CHECKING:
+    from roofmodel.roofline.counted_kernels import KernelWork
     from roofmodel.steps.estimate import Estimate
 
 MAX_REASONS = 3  # why kernels have no FLOPs, in one warning
 KERNELS = Command("'roof kernels'", "roofmodel.read_profile")
-
-
-class DeviceProfile(NamedTuple):
-    """The profile of one device; `identification` is None if the device is unknown."""
-
-    profile: Profile
-    identification: DeviceIdentification | None
-
-
-class MeasuredKernels(NamedTuple):
-    """The content of profiler files: one profile per device, and warnings."""
-
-    runs: tuple[DeviceProfile, ...]
-    warnings: tuple[Text, ...]
-
-    @property
-    def kernels(self) -> tuple[Kernel, ...]:
-        """The kernels of all devices, device by device."""
-        return tuple(kernel for run in self.runs for kernel in run.profile.kernels)
-
-    @property
-    def files(self) -> tuple[str, ...]:
-        return tuple(file for run in self.runs for file in run.profile.files)
-
-    @property
-    def names(self) -> dict[str, str]:
-        """The name of each file in results."""
-        return display_names(self.files)
-
-    @property
-    def tool(self) -> str:
-        """The tool that wrote the files; `ncu, nsys` for devices with different tools."""
-        return ", ".join(dict.fromkeys(run.profile.tool for run in self.runs))
-
-
-def kernels(files: Sequence[str], hw: Hardware | None, times: Sequence[str] = ()) -> MeasuredKernels:
-    """Read profiler files (FILE or FILE@HW); times of the files in `times` replace theirs.
-
-    Raises RoofError for a file that is not a profile. An unknown device is a warning here.
-    """
-    profiles: list[DeviceProfile] = []
-    warnings: list[Text] = []
-    for given_device, profile in read_runs(files, hw, times):
-        warnings += profile.warnings
-        try:
-            identification = identify(profile.evidence, given_device, profile.files)
-        except UnknownDevice as unknown:
-            profiles.append(DeviceProfile(profile, None))
-            warnings += [*_collection_warnings(profile, given_device, None), unknown.reason]
-        else:
-            profiles.append(DeviceProfile(profile, identification))
-            warnings += _collection_warnings(profile, given_device, identification)
-            warnings += identification.warnings
-    measured = MeasuredKernels(tuple(profiles), ())
-    return measured._replace(warnings=tuple(rename_files(text, measured.names) for text in warnings))
 
 
 class Roofline(NamedTuple):
@@ -177,17 +120,18 @@ def place(
     warnings: list[Text] = []
     runs = read_runs(files, hw, times) if files else []
     names = display_names(file for run in runs for file in run.profile.files)
-    for run in runs or [DeviceRun(hw, Profile("", (), ()))]:
+    for run in runs or [DeviceRun(hw, Profile("", (), KernelTable()))]:
         identification = identify(run.profile.evidence, run.hw, run.profile.files)
         may_be_locked = run.profile.tool == "ncu" and not times
-        kernels: Sequence[Kernel] = run.profile.summed()
-        if any(kernel.clock for kernel in kernels):
-            kernels = run.profile.kernels  # summed kernels have only the maximum clock
-        chosen = choose_ceilings(identification.device, clock, ceilings, kernels, may_be_locked)
-        profile, works = with_counts(run.profile, chosen.device)
+        chosen = choose_ceilings(identification.device, clock, ceilings, run.profile.kernels, may_be_locked)
+        profile, works = run.profile, list["KernelWork"]()
+        if profile.tool == "torch":  # which records shapes
+            from roofmodel.roofline.counted_kernels import with_counts
+
+            profile, works = with_counts(profile, chosen.device)
         judged = reasons_by_group(profile, identification.device, by) if files else {}
         missing = tuple(not_judged(profile, identification.device)) if files else ()
-        warps = tuple(instruction_points(profile.longest(JUDGED), by, chosen.device, chosen.clock))
+        warps = tuple(instruction_points(profile.kernels.longest(JUDGED), by, chosen.device, chosen.clock))
         if statements:
             profile, remarks, matched = with_stated_flops(profile, statements, chosen.device)
             notes += remarks
@@ -225,7 +169,7 @@ def place(
             f"{', '.join(list(names.values())[:3])}: no kernel has the counters of the instruction roofline: collect "
             "smsp__inst_executed.sum, dram__bytes.sum and gpu__time_duration.sum, or use ncu --set full"
         )
-    refuse_unused(statements, used, (kernel for run in runs for kernel in run.profile.summed()))
+    refuse_unused(statements, used, (name for run in runs for name in run.profile.kernels.distinct("name")))
     if architecture is not None and os.path.exists(expand(str(model))):
         model = architecture.name
     model = textbook.title if textbook else model
@@ -254,22 +198,19 @@ def _measured_points(
     placed_points = with_findings(placed_points, groups, profile.evidence, identification, ceilings)
     return placed_points, [
         *_omission_warnings(profile, placed_points),
-        *_collection_warnings(profile, hw, identification),
+        *collection_warnings(profile, hw, identification),
         *finding_warnings(placed_points, ceilings),
     ]
 
 
-def _groups(profile: Profile, by: str) -> list[points.KernelGroup]:
+def _groups(profile: Profile, by: str) -> list[Kernel]:
     """The kernels of a profile by group, longest first; kernels whose FLOPs could not be counted apart."""
-    kernels = profile.summed()
     if profile.tool != "torch":
-        return points.group(kernels, by)
-    counted_kernels = [kernel for kernel in kernels if kernel.bytes != NO_TRAFFIC]
-    uncounted_kernels = [kernel for kernel in kernels if kernel.bytes == NO_TRAFFIC]
-    return sorted(
-        [*points.group(counted_kernels, by), *points.group(uncounted_kernels, by)],
-        key=lambda group: -(group.seconds or 0),
-    )
+        return [*points.group(profile.kernels, by)]
+    sizes = profile.kernels.cells("dram")
+    sides = ([row for row, size in enumerate(sizes) if (size is None) is unknown] for unknown in (False, True))
+    groups = [group for rows in sides for group in points.group(profile.kernels.select(rows), by)]
+    return sorted(groups, key=lambda group: -(group.seconds or 0))
 
 
 def _count_warnings(profile: Profile, works: Sequence[KernelWork]) -> list[Text]:
@@ -277,18 +218,19 @@ def _count_warnings(profile: Profile, works: Sequence[KernelWork]) -> list[Text]
     if not works:
         return []
     unknown: dict[str, list[float]] = {}
-    for kernel, work in zip(profile.kernels, works, strict=True):
+    seconds = [each or 0 for each in profile.kernels.seconds()]
+    for time, work in zip(seconds, works, strict=True):
         if work.reason is not None:
-            unknown.setdefault(work.reason, []).append(kernel.seconds or 0)
+            unknown.setdefault(work.reason, []).append(time)
     notes: list[Text] = [
         "FLOPs and bytes are counted from the recorded shapes of operators, not measured: DRAM traffic differs where "
         "tensors stay in a cache or are read more than once"
     ]
     if unknown:
-        total = sum(kernel.seconds or 0 for kernel in profile.kernels)
+        total = sum(seconds)
         share = sum(map(sum, unknown.values())) / total if total else 0
         reasons = sorted(unknown.items(), key=lambda item: -sum(item[1]))
-        listed = "; ".join(f"{reason} ({len(seconds)})" for reason, seconds in reasons[:MAX_REASONS])
+        listed = "; ".join(f"{reason} ({len(times)})" for reason, times in reasons[:MAX_REASONS])
         more = f"; and {len(reasons) - MAX_REASONS} more" if len(reasons) > MAX_REASONS else ""
         number = sum(map(len, unknown.values()))
         notes.append(
@@ -300,18 +242,18 @@ def _count_warnings(profile: Profile, works: Sequence[KernelWork]) -> list[Text]
 
 def _missing_input(profile: Profile) -> str:
     """The reason if no kernel of a profile can be drawn."""
-    if not profile.kernels:
+    if not len(profile.kernels):
         return "the file has no kernels"
     if profile.tool == "torch":
-        if any(kernel.call and kernel.call.inputs for kernel in profile.kernels):
+        if any(call and call.inputs for call in profile.kernels.cells("call")):
             return "FLOPs and bytes of none of its operators can be counted from their shapes"
         return (
             "the trace has no shapes of operators, from which FLOPs and bytes are counted; record them with "
             "`torch.profiler.profile(record_shapes=True)`"
         )
-    if all(kernel.bytes == NO_TRAFFIC for kernel in profile.summed()):
+    if not any(any(value is not None for value in profile.kernels.cells(level)) for level in Traffic._fields):
         return "no bytes were collected"
-    if all(kernel.flops == NO_FLOPS for kernel in profile.summed()):
+    if not any(any(value is not None for value in profile.kernels.cells(pipe)) for pipe in Flops._fields):
         return "no FLOPs were collected"
     return "no kernel has FLOPs, bytes and a time"
 
@@ -319,11 +261,12 @@ def _missing_input(profile: Profile) -> str:
 def _omission_warnings(profile: Profile, placed_points: Sequence[points.Point]) -> list[Text]:
     """Warnings about kernels without a point and about points that are lower bounds."""
     notes: list[Text] = []
-    timeless = sum(kernel.invocations for kernel in profile.summed() if kernel.seconds is None)
+    seconds, launches_of = profile.kernels.seconds(), profile.kernels.launches()
+    timeless = sum(number for number, time in zip(launches_of, seconds, strict=True) if time is None)
     if timeless:
         launches = units.count(timeless, "kernel launch", "es")
         notes.append(f"omitted: {launches} without a time; collect gpu__time_duration.sum")
-    instant = sum(kernel.invocations for kernel in profile.summed() if kernel.seconds == 0)
+    instant = sum(number for number, time in zip(launches_of, seconds, strict=True) if time == 0)
     if instant:
         launches = units.count(instant, "kernel launch", "es")
         notes.append(f"omitted: {launches} with a time of 0, because FLOP/s is undefined")
@@ -333,19 +276,3 @@ def _omission_warnings(profile: Profile, placed_points: Sequence[points.Point]) 
             "arrow) are lower bounds"
         )
     return notes
-
-
-def _collection_warnings(
-    profile: Profile, hw: Hardware | None, identification: DeviceIdentification | None
-) -> list[Text]:
-    """How to collect counters that an ncu profile lacks; empty if it lacks none."""
-    device = identification and identification.device
-    supported = device is None or device.compute_capability in CHIPS
-    incomplete_counters = any(
-        None in (kernel.seconds, *kernel.bytes, kernel.flops.fp64, kernel.flops.fp32, kernel.flops.fp16)
-        or incomplete(kernel.flops, device)
-        for kernel in profile.summed()
-    )
-    if profile.tool != "ncu" or not supported or not incomplete_counters:
-        return []
-    return [collection_advice(hw or (identification and identification.known_name))]

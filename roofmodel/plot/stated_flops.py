@@ -39,8 +39,8 @@ class StatedFlops(NamedTuple):
     pipe: str | None
     text: str  # as the user wrote it
 
-    def matches(self, kernel: Kernel) -> bool:
-        return any(fnmatchcase(name, self.pattern) for name in (kernel.name, base_name(kernel.name)))
+    def matches(self, kernel: str) -> bool:
+        return any(fnmatchcase(name, self.pattern) for name in (kernel, base_name(kernel)))
 
 
 def stated_flops(texts: Iterable[str]) -> tuple[StatedFlops, ...]:
@@ -155,19 +155,22 @@ def with_stated_flops(
                 f"{choices(statement.pipe, device.pipes)}",
             )  # fmt: skip
     zeros = {pipe: 0.0 for pipe in ("fp64", "fp32", "fp16", *device.pipes) if pipe in Flops._fields}
-    kernels, notes, used = [], dict[Text, None](), set[StatedFlops]()
-    for kernel in profile.summed():
-        match = next((statement for statement in statements if statement.matches(kernel)), None)
-        if match is not None:
-            pipe, reason = (match.pipe, "stated") if match.pipe else _pipe(kernel, device)
-            field = pipe if pipe in Flops._fields else "fp32"  # the matrix units of AMD for fp32
-            flops = zeros | {field: match.flops * kernel.invocations}
-            kernel = replace(kernel, flops=Flops(**flops))
-            used.add(match)
-            note = f"FLOPs of {base_name(kernel.name)} are stated: {units.si(match.flops, 'FLOP')} per launch on {pipe}"
-            notes[f"{note} ({reason})"] = None
-        kernels.append(kernel)
-    return replace(profile, kernels=tuple(kernels)), list(notes), used
+    kernels, notes, used = profile.kernels.copy(), dict[Text, None](), set[StatedFlops]()
+    columns = {pipe: kernels.cells(pipe) for pipe in Flops._fields}
+    for kernel in profile.kernels:
+        match = next((statement for statement in statements if statement.matches(kernel.name)), None)
+        if match is None:
+            continue
+        pipe, reason = (match.pipe, "stated") if match.pipe else _pipe(kernel, device)
+        field = pipe if pipe in Flops._fields else "fp32"  # the matrix units of AMD for fp32
+        for name, cells in columns.items():
+            cells[kernel.row] = match.flops * kernel.invocations if name == field else zeros.get(name)
+        used.add(match)
+        note = f"FLOPs of {base_name(kernel.name)} are stated: {units.si(match.flops, 'FLOP')} per launch on {pipe}"
+        notes[f"{note} ({reason})"] = None
+    for pipe, cells in columns.items():
+        kernels.set(pipe, cells)
+    return replace(profile, kernels=kernels), list(notes), used
 
 
 def _pipe(kernel: Kernel, device: Device) -> tuple[str, str]:
@@ -181,11 +184,11 @@ def _pipe(kernel: Kernel, device: Device) -> tuple[str, str]:
     return "fp32", "assumed; state a pipe as in 'gemm*=2*4096^3:tensor_fp16'"
 
 
-def refuse_unused(statements: Iterable[StatedFlops], used: set[StatedFlops], kernels: Iterable[Kernel]) -> None:
+def refuse_unused(statements: Iterable[StatedFlops], used: set[StatedFlops], kernels: Iterable[str]) -> None:
     """Raises WorkloadError for a statement that matched no kernel of any file."""
     for statement in statements:
         if statement not in used:
-            names = list(dict.fromkeys(base_name(kernel.name) for kernel in kernels))
+            names = list(dict.fromkeys(map(base_name, kernels)))
             raise WorkloadError(
                 Option("flops"), f": no kernel matches {shorten(statement.pattern)}"
                 f"{choices(statement.pattern.strip('*'), names[:LISTED_NAMES])}",

@@ -13,36 +13,29 @@ import re
 from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from roofmodel.errors import ProfileError
 from roofmodel.numbers import units
-from roofmodel.profiles.kernel import Evidence, Profile
+from roofmodel.profiles.columns import ColumnTable
+from roofmodel.profiles.kernel import COPY, KERNEL, MEMSET, Evidence, Extent, KernelTable
 from roofmodel.profiles.nsys_database import HOW_TO_COLLECT, Database, opened
 from roofmodel.profiles.signatures import is_sqlite
 from roofmodel.profiles.timelines.timeline import (
     CALLS,
     CLOCK,
-    COPY,
-    KERNEL,
     LATEST,
-    MEMSET,
-    OPERATORS,
     POWER,
     RANGES,
-    WORK,
     Samples,
-    TableBuilder,
     Timeline,
-    empty,
+    check_times,
+    kernel_rows,
     places,
     with_launches,
 )
-
-if TYPE_CHECKING:
-    import pandas
 
 _KERNELS, _CALLS, _NVTX = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"
 _NAMES = ("demangledName", "shortName", "mangledName")
@@ -73,76 +66,63 @@ _POWER_METRIC = re.compile(r"(?:GPU )?Power(?: Draw| Usage)? ?[\[(](m?W)[\])]")
 LEAST_HERTZ = 1e6  # below every clock in hertz, above every clock in megahertz
 
 
-def read(file: BinaryIO, name: str) -> Profile:
-    """The kernels of a file in order of start; times in seconds from the start of the session.
+def read(file: BinaryIO, name: str, with_samples: bool = False) -> Timeline:
+    """The events of a file; times in nanoseconds from the start of the session.
 
-    Raises ProfileError for a database that is damaged, is not an nsys export, or has no kernels.
+    With `with_samples`, also the samples of clock and power. Raises ProfileError for a file that is damaged, is not an
+    nsys export, or has no work of a GPU.
     """
-    from roofmodel.profiles.timelines.kernels import profile
-
     if not is_sqlite(file):
         from roofmodel.profiles import nsys_stats
 
         return nsys_stats.read(file, name)
     with opened(file, name) as database:
-        if not database.count(_KERNELS):
-            graphs = database.count("CUPTI_ACTIVITY_KIND_GRAPH_TRACE")
-            note = f"but {graphs} CUDA graphs traced as a whole " if graphs else ""
-            raise ProfileError(f"{name}: the export contains no kernels {note}{_absent_work(database)}")
-        return profile(_timeline(database, name))
-
-
-def read_timeline(file: BinaryIO, name: str, with_samples: bool = False) -> Timeline:
-    """The events of an export, and with `with_samples` the samples of clock and power.
-
-    Raises ProfileError for a file that is damaged, is not an nsys export, or has no work of a GPU.
-    """
-    with opened(file, name) as database:
         timeline = _timeline(database, name)
         return replace(timeline, samples=_samples(timeline, database)) if with_samples else timeline
 
 
-def _absent_work(database: Database) -> str:
-    """Why an export has no work of the GPU, and what to do."""
+def _without_kernels(database: Database) -> str:
+    """Why an export has no kernels, and what to do."""
+    graphs = database.count("CUPTI_ACTIVITY_KIND_GRAPH_TRACE")
+    text = f"the export contains no kernels {f'but {graphs} CUDA graphs traced as a whole ' * bool(graphs)}"
     if calls := database.count(_CALLS):
         return (
-            f"but {units.count(calls, 'CUDA call')} of the CPU: nsys did not trace the GPU, as in WSL with an older "
-            "nsys or driver, or when the program ends abnormally; update them, or profile outside of WSL"
+            f"{text}but {units.count(calls, 'CUDA call')} of the CPU: nsys did not trace the GPU, as in WSL with an "
+            "older nsys or driver, or when the program ends abnormally; update them, or profile outside of WSL"
         )
-    return f"(table {_KERNELS}); {HOW_TO_COLLECT}"
+    return f"{text}(table {_KERNELS}); {HOW_TO_COLLECT}"
 
 
 def _timeline(database: Database, name: str) -> Timeline:
     strings = {row["id"]: str(row["value"]) for row in database.rows("StringIds", ("id", "value")) if row["value"]}
-    work = TableBuilder(WORK)
+    work = KernelTable()
     for kind, row, cells in _activities(database, strings):
         process = None if row["globalPid"] is None else _process_id(row["globalPid"])
         add_activity(work, kind, row, process=process, **cells)
     if not len(work):
-        raise ProfileError(f"{name}: the export contains no kernels, copies or memsets {_absent_work(database)}")
-    calls = TableBuilder(CALLS)
+        raise ProfileError(f"{name}: {_without_kernels(database)}")
+    calls = ColumnTable(CALLS)
     for row in database.rows(_CALLS, ("start", "end", "globalTid", "correlationId", "nameId")):
         if row["globalTid"] is not None and row["start"] is not None:
             label = strings.get(row["nameId"], "CUDA call")
             calls.add(name=label, correlation=row["correlationId"], **_place(row))
-    ranges = TableBuilder(RANGES)
+    ranges = ColumnTable(RANGES)
     for row in database.rows(_NVTX, ("start", "end", "eventType", "text", "textId", "globalTid")):
         label = strings.get(row["textId"], "") if row["text"] is None else str(row["text"])
         if label and row["globalTid"] is not None and row["eventType"] in _PUSH_POP | _START_END:
             of_thread = {} if row["eventType"] in _PUSH_POP else {"thread": None}
             ranges.add(name=label, **(_place(row) | of_thread))
-    table = work.frame()
-    evidence, warnings = _evidence(database, table)
+    check_times(work, calls, ranges)
+    evidence, warnings = _evidence(database, work)
     if graphs := database.count("CUPTI_ACTIVITY_KIND_GRAPH_TRACE"):
         warnings.append(f"{graphs} CUDA graphs were traced as a whole, so their kernels are missing; {HOW_TO_COLLECT}")
-    if nameless := int((table["name"] == _NAMELESS).sum()):
+    if nameless := work.cells("name").count(_NAMELESS):
         warnings.append(f"{nameless} kernels have no name in StringIds; export the report again")
-    return with_launches(
-        Timeline("nsys", name, table, calls.frame(), empty(OPERATORS), ranges.frame(), evidence, tuple(warnings))
-    )
+    timeline = Timeline("nsys", name, work, calls, range_table=ranges, evidence=evidence, warnings=tuple(warnings))
+    return with_launches(timeline)
 
 
-def add_activity(work: TableBuilder, kind: str, row: Row, **cells: Any) -> None:
+def add_activity(work: KernelTable, kind: str, row: Row, **cells: Any) -> None:
     """Add a row of a table of kernels, copies or memsets. Raises OverflowError for a time that no run has."""
     start = int(row["start"])
     end = start - 1 if row["end"] is None else int(row["end"])
@@ -183,9 +163,9 @@ def _activities(database: Database, strings: dict[Any, str]) -> Iterator[tuple[s
         yield MEMSET, row, {"name": "[CUDA memset]", "bytes": row["bytes"], "memory": _MEMORY.get(row["memKind"])}
 
 
-def size(x: Any, y: Any, z: Any) -> str | None:
-    """A grid or block as text, such as `64,2,1`; None if a part is missing."""
-    return None if x is None or y is None or z is None else f"{int(x)},{int(y)},{int(z)}"
+def size(x: Any, y: Any, z: Any) -> Extent | None:
+    """A grid or block; None if a part is missing."""
+    return None if x is None or y is None or z is None else (int(x), int(y), int(z))
 
 
 def shared_bytes(row: Row) -> int | None:
@@ -212,15 +192,14 @@ def thread_id(global_id: object) -> int:
     return int(str(global_id)) & (1 << _THREAD_BITS) - 1
 
 
-def _evidence(database: Database, work: pandas.DataFrame) -> tuple[tuple[Evidence, ...], list[str]]:
+def _evidence(database: Database, work: KernelTable) -> tuple[tuple[Evidence, ...], list[str]]:
     """Attributes of the GPUs that the kernels ran on, and warnings; no attributes if the GPUs are ambiguous."""
     of_process = _gpus_by_process(database)
     gpus = _cuda_gpus(database)  # last: an error names the table that was opened last
     if not gpus:
         return (), []
-    kernels = work[work["kind"] == KERNEL] if (work["kind"] == KERNEL).any() else work
     used: dict[Evidence, None] = {}
-    for process, device in places(kernels):
+    for process, device in places(work.select(rows) if (rows := kernel_rows(work)) else work):
         matches = [gpu for gpu in gpus if str(gpu["cuDevice"]) == device]
         if len(matches) != 1 and (process, device) in of_process:
             matches = [gpu for gpu in gpus if gpu["id"] == of_process[process, device]]
@@ -315,7 +294,7 @@ def _gpus(timeline: Timeline, database: Database, sampled: set[int]) -> dict[tup
         str(row["cuDevice"]): int(row["id"]) for row in _cuda_gpus(database) if None not in (row["cuDevice"], row["id"])
     }
     gpus: dict[tuple[str | None, str | None], int] = {}
-    ranks = places(timeline.work)
+    ranks = places(timeline.work_table)
     for process, device in ranks:
         gpu = by_process.get((process, device), by_device.get(device))
         if gpu is None and len(ranks) == len(sampled) == 1:

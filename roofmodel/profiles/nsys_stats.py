@@ -25,20 +25,20 @@ from roofmodel.errors import ProfileError, shorten
 from roofmodel.numbers import units
 from roofmodel.profiles import cell_values
 from roofmodel.profiles.kernel import (
-    CopySize,
+    KERNEL,
     Evidence,
     Extent,
-    Kernel,
-    Profile,
+    KernelTable,
     ReaderWarning,
-    copies_warning,
+    activity_kind,
     copy_direction,
     extent,
     host_memory,
-    without_copies,
+    times,
 )
 from roofmodel.profiles.signatures import NSYS_REPORTS, nsys_heading, nsys_report, without_unit
 from roofmodel.profiles.streams import NO_LAST_NEWLINE, Lines, limited_name, split
+from roofmodel.profiles.timelines.timeline import Timeline
 
 _HOW_TO_COLLECT = "collect with `nsys stats --report cuda_gpu_trace --format csv report.nsys-rep`"
 _BYTES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}  # nsys uses decimal prefixes
@@ -51,37 +51,40 @@ _BETWEEN = re.compile(r"\s*(Processing|Generating|NOTICE|SKIPPED|WARNING|\[\d+/\
 class _StatsContent:
     """The content of a file: kernels of each report, devices, and what warnings need."""
 
-    kernels: dict[str, list[Kernel]] = field(default_factory=dict)
+    kernels: dict[str, KernelTable] = field(default_factory=dict)
     devices: dict[Evidence, None] = field(default_factory=dict)
     skipped_lines: int = 0
     missing_unit: bool = False
 
 
-def read(file: BinaryIO, name: str) -> Profile:
-    """The kernels of the most detailed report in the file; seconds are totals over the instances of a row.
+def read(file: BinaryIO, name: str) -> Timeline:
+    """The kernels and copies of the most detailed report in the file; seconds are totals over the instances of a row.
 
     Raises ProfileError, with the line, for a damaged row, and for a file without a report with kernels.
     """
     with Lines(file, name) as lines:
         content = _reports(lines)
-    best = next((report for report in NSYS_REPORTS if content.kernels.get(report)), None)
+    best = next((report for report in NSYS_REPORTS if len(content.kernels.get(report, ()))), None)
     if best is None:
         reports = ", ".join(filter(None, content.kernels)) or "none"
         raise ProfileError(f"{name}: no report with kernels (reports found: {reports}); {_HOW_TO_COLLECT}")
     texts = [
         f"the report {other} is ignored: the file has the same kernels in {best}"
         for other in NSYS_REPORTS
-        if other != best and content.kernels.get(other)
+        if other != best and len(content.kernels.get(other, ()))
     ]
-    kernels, copies = without_copies(content.kernels[best])
+    work = content.kernels[best]
+    work.fill(file=name)
+    work.set("number", range(len(work)))
     if not lines.ended:
         texts.append(f"{name}: {NO_LAST_NEWLINE}")
     if content.skipped_lines:
         texts.append(f"skipped between the rows: {units.count(content.skipped_lines, 'line')} outside of tables")
     if content.missing_unit:
         texts.append("the header has no time unit: nanoseconds (the nsys default) are assumed")
-    warnings = [*copies_warning(sum(copy.invocations for copy in copies)), *map(ReaderWarning, texts)]
-    return Profile("nsys", (name,), tuple(kernels), tuple(content.devices), tuple(warnings), copies=tuple(copies))
+    return Timeline("nsys", name, work, evidence=tuple(content.devices), warnings=tuple(map(ReaderWarning, texts)),
+        how_to_collect="collect with `nsys stats --report cuda_gpu_trace --format csv`",
+    )  # fmt: skip
 
 
 def _reports(lines: Lines) -> _StatsContent:
@@ -99,7 +102,7 @@ def _reports(lines: Lines) -> _StatsContent:
             widths = []
         if heading:
             report, columns = heading
-            content.kernels.setdefault(report, [])
+            content.kernels.setdefault(report, KernelTable())
             content.missing_unit |= report in NSYS_REPORTS and not any("(" in column for column in columns)
         elif not line.strip() or _BETWEEN.match(line):
             report = ""
@@ -116,7 +119,7 @@ def _reports(lines: Lines) -> _StatsContent:
                 raise ProfileError(f"{lines.where}: the row has {problem}; the file is damaged: {_HOW_TO_COLLECT}")
             values, kernels = _Row(columns, row), content.kernels[report]
             try:
-                kernels.append(_kernel(report, values, len(kernels), lines.file))
+                kernels.add(**_kernel(report, values))
             except ValueError as error:
                 raise ProfileError(f"{lines.where}: {error}") from None
             if device := values.get("device"):
@@ -153,16 +156,17 @@ class _Row:
             raise ValueError(f"the row has no {column}")
         return value
 
-    def copy_size(self, name: str) -> CopySize:
+    def copied(self, name: str) -> dict[str, object]:
         """What a copy or memset moves."""
         number = cell_values.parse_number(self.get("bytes"))
         unit = self._units.get("bytes")
         scale = _BYTES.get(unit[1] if unit else "B")
         size = None if number is None or scale is None else round(number * scale)
-        return CopySize(size, copy_direction(name), host_memory(self.get("srcmemkd"), self.get("dstmemkd")))
+        memory = host_memory(self.get("srcmemkd"), self.get("dstmemkd"))
+        return {"bytes": size, "direction": copy_direction(name), "memory": memory}
 
 
-def _kernel(report: str, row: _Row, index: int, file: str) -> Kernel:
+def _kernel(report: str, row: _Row) -> dict[str, object]:
     time = {"cuda_gpu_trace": "duration", "cuda_kern_exec_trace": "kernel dur"}.get(report, "total time")
     begin = {"cuda_gpu_trace": "start", "cuda_kern_exec_trace": "kernel start"}.get(report)
     name = row.get("kernel name") or row.get("name") or row.get("operation")
@@ -171,21 +175,16 @@ def _kernel(report: str, row: _Row, index: int, file: str) -> Kernel:
     instances = 1 if begin else cell_values.parse_count(row.get("instances"))
     if not instances:
         raise ValueError(f"{shorten(name)} has no number of instances")
-    return Kernel(
-        id=str(index),
-        file=file,
-        name=limited_name(name),
-        process=row.get("pid") or None,
-        device=cell_values.split_device(row.get("device"))[1] or row.get("devid") or None,
-        stream=row.get("strm") or None,
-        grid=_sizes(row, "grd", "gridxyz"),
-        block=_sizes(row, "blk", "blockxyz"),
-        invocations=instances,
-        seconds=row.seconds(time),
-        start=row.seconds(begin) if begin else None,
-        registers=cell_values.parse_count(row.get("reg/trd")),
-        copy=row.copy_size(name) if name.startswith("[CUDA mem") else None,
-    )
+    kind = activity_kind(name)
+    return {
+        "name": limited_name(name), "process": row.get("pid") or None,
+        "device": cell_values.split_device(row.get("device"))[1] or row.get("devid") or None,
+        "stream": row.get("strm") or None, "grid": _sizes(row, "grd", "gridxyz"),
+        "block": _sizes(row, "blk", "blockxyz"), "invocations": instances,
+        "registers": cell_values.parse_count(row.get("reg/trd")), "kind": kind,
+        **times(row.seconds(begin) if begin else None, row.seconds(time)),
+        **({} if kind == KERNEL else row.copied(name)),
+    }  # fmt: skip
 
 
 def _sizes(row: _Row, axes: str, together: str) -> Extent | None:

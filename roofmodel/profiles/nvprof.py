@@ -20,28 +20,26 @@ import re
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from roofmodel.errors import ProfileError, shorten
 from roofmodel.numbers import units
 from roofmodel.profiles import cell_values
 from roofmodel.profiles.kernel import (
-    CopySize,
+    KERNEL,
     Evidence,
     Extent,
-    Flops,
-    Kernel,
-    Profile,
+    KernelTable,
     ReaderWarning,
-    Traffic,
-    copies_warning,
+    activity_kind,
     copy_direction,
     extent,
     host_memory,
-    without_copies,
+    times,
 )
 from roofmodel.profiles.nvprof_layouts import Row, TableEntry, entries
 from roofmodel.profiles.streams import NO_LAST_NEWLINE, Lines, limited_name
+from roofmodel.profiles.timelines.timeline import Timeline
 
 _HOW_TO_COLLECT = "collect with `nvprof --csv --print-gpu-trace --log-file trace.csv COMMAND`"
 
@@ -66,68 +64,74 @@ _USED = {*_DESCRIBED.values(), "flop_count_sp_add", "flop_count_sp_mul", "flop_c
 
 
 @dataclass
-class _Counted:
-    """Average metrics of a launch, or of all launches of a kernel name on a device."""
-
-    process: str | None
-    device: str
-    stream: str | None
-    name: str
-    invocations: int
-    averages: dict[str, Decimal | None] = field(default_factory=dict)
-    times: dict[str, int] = field(default_factory=dict)  # launches that were averaged, by metric
-
-    def total(self, metric: str) -> Decimal | None:
-        """The total over all launches; None unless the metric was collected in every launch."""
-        average = self.averages.get(metric)
-        return None if average is None or self.incomplete(metric) else average * self.invocations
-
-    def incomplete(self, metric: str) -> bool:
-        return self.times.get(metric, self.invocations) != self.invocations
-
-
-@dataclass
 class _NvprofContent:
-    launches: list[Kernel] = field(default_factory=list)
-    summary: list[Kernel] = field(default_factory=list)
-    counted: dict[Hashable, _Counted] = field(default_factory=dict)
+    file: str
+    launches: KernelTable = field(default_factory=KernelTable)
+    summary: KernelTable = field(default_factory=KernelTable)
+    counted: KernelTable = field(default_factory=KernelTable)  # kernels with averages of metrics
+    averages: dict[str, dict[int, Decimal | None]] = field(default_factory=dict)  # metric -> row of `counted` -> value
+    times: dict[tuple[str, int], int] = field(default_factory=dict)  # metric and row -> launches that were averaged
+    rows: dict[Hashable, int] = field(default_factory=dict)  # process, device and name -> row of `counted`
     devices: dict[str, Evidence] = field(default_factory=dict)
     tally: dict[str, int] = field(default_factory=dict)
 
     def count(self, kind: str, n: int = 1) -> None:
         self.tally[kind] = self.tally.get(kind, 0) + n
 
+    def incomplete(self, metric: str) -> list[int]:
+        """The rows in which a metric was not collected in every launch."""
+        launches = self.counted.launches()
+        return [row for row in self.averages[metric] if self.times.get((metric, row), launches[row]) != launches[row]]
 
-def read(file: BinaryIO, name: str) -> Profile:
-    """The kernels in nvprof output; a summary gives one kernel per name.
+    def totals(self, metric: str) -> list[Decimal | None]:
+        """The total of each row over all launches; None unless the metric was collected in every launch."""
+        averages = self.averages.get(metric, {})
+        incomplete = self.incomplete(metric) if averages else []
+        return [
+            None if (average := averages.get(row)) is None or row in incomplete else average * launches
+            for row, launches in enumerate(self.counted.launches())
+        ]
+
+
+def read(file: BinaryIO, name: str) -> Timeline:
+    """The kernels and copies in nvprof output; a summary gives one kernel per name.
 
     Raises ProfileError, with the line, for a damaged or ambiguous row, and for output without a table of GPU work.
     """
-    content = _NvprofContent()
+    content = _NvprofContent(name)
     with Lines(file, name) as lines:
         for entry in entries(lines):
             try:
-                _add_entry(entry, content, name)
+                _add_entry(entry, content)
             except ValueError as error:
                 raise ProfileError(f"{entry.where}: {error}") from None
             except KeyError as error:
                 raise ProfileError(f"{entry.where}: the table has no column {error}") from None
     if not lines.ended:
         content.count("unended")
-    work = content.launches or content.summary
-    timed, copies = without_copies(work)
-    kernels = (*timed, *(_counted_kernel(c, i, name) for i, c in enumerate(content.counted.values(), len(work))))
-    if not kernels and not work and not content.tally.get("no kernels"):
+    work = content.launches if len(content.launches) else content.summary
+    if not len(work) and not len(content.counted) and not content.tally.get("no kernels"):
         raise ProfileError(f"{name}: no nvprof table of GPU work; {_HOW_TO_COLLECT}")
     warnings = (
         *map(ReaderWarning, _warnings(content)),
-        *copies_warning(sum(copy.invocations for copy in copies)),
-        *(ReaderWarning(text, "counters") for text in _counter_warnings([*content.counted.values()])),
+        *(ReaderWarning(text, "counters") for text in _counter_warnings(content)),
     )
-    return Profile("nvprof", (name,), kernels, tuple(content.devices.values()), warnings, copies=tuple(copies))
+    if len(content.counted):
+        _interpret(content)
+        work.append(content.counted)
+    work.fill(file=name)
+    work.set("number", range(len(work)))
+    return Timeline(
+        "nvprof",
+        name,
+        work,
+        evidence=tuple(content.devices.values()),
+        warnings=warnings,
+        how_to_collect=_HOW_TO_COLLECT,
+    )
 
 
-def _add_entry(entry: TableEntry, content: _NvprofContent, file: str) -> None:
+def _add_entry(entry: TableEntry, content: _NvprofContent) -> None:
     """Add one row to the result."""
     row, unit_of = entry.row, entry.units
     if device := row.get("Device", "").strip("-"):
@@ -141,50 +145,44 @@ def _add_entry(entry: TableEntry, content: _NvprofContent, file: str) -> None:
         if seconds is None or row["Name"].startswith("[Unified Memory"):
             content.count("no work")
         else:
-            content.launches.append(_launch(entry, seconds, len(content.launches), file))
+            content.launches.add(**_launch(entry, seconds))
     elif entry.kind == "summary":
         kind = row.get("Type", "GPU activities")
         if kind == "GPU activities":
-            content.summary.append(_summary(entry, len(content.summary), file))
+            content.summary.add(**_summary(entry))
         elif not kind.startswith(("API calls", "OpenACC", "OpenMP")):
             raise ValueError(f"{shorten(kind)} is not a known type of activity")
     elif entry.kind == "metric":
         _add_metric(entry, content)
     elif entry.kind == "wide":
-        counted = _Counted(entry.process, row["Device"], row["Stream"] or None, _name(row["Kernel"]), 1)
         for heading in row.keys() - _CONTEXT:
             metric = _DESCRIBED.get(heading.replace(" ", "").lower(), heading)
-            counted.averages[metric] = _average(metric, row[heading])
-        content.counted[entry.where] = counted
+            content.averages.setdefault(metric, {})[len(content.counted)] = _average(metric, row[heading])
+        content.counted.add(
+            name=_name(row["Kernel"]), process=entry.process, device=_ordinal(row["Device"]),
+            stream=row["Stream"] or None,
+        )  # fmt: skip
     elif entry.kind in ("stray", "cut"):
         content.count(entry.kind)
 
 
-def _launch(entry: TableEntry, seconds: float, index: int, file: str) -> Kernel:
+def _launch(entry: TableEntry, seconds: float) -> dict[str, object]:
     row, unit_of = entry.row, entry.units
     shared = [size for column in _SHARED_MEMORY if (size := _size(entry, column)) is not None]
-    return Kernel(
-        id=str(index),
-        file=file,
-        name=_name(row["Name"]),
-        process=entry.process,
-        device=cell_values.split_device(row.get("Device", ""))[1],
-        stream=row.get("Stream") or None,
-        grid=_sizes(row, "Grid"),
-        block=_sizes(row, "Block"),
-        seconds=seconds,
-        start=_seconds(row["Start"], unit_of.get("Start")),
-        registers=cell_values.parse_count(row.get("Registers Per Thread", row.get("Regs*", ""))),
-        shared_bytes=sum(shared) if len(shared) == 2 else None,
-        copy=_copy_size(entry) if row["Name"].startswith("[CUDA mem") else None,
-    )
-
-
-def _copy_size(entry: TableEntry) -> CopySize:
-    row = entry.row
+    cells: dict[str, object] = {
+        "kind": KERNEL, "name": _name(row["Name"]), "process": entry.process, "device": _ordinal(row.get("Device", "")),
+        "stream": row.get("Stream") or None, "grid": _sizes(row, "Grid"), "block": _sizes(row, "Block"),
+        "registers": cell_values.parse_count(row.get("Registers Per Thread", row.get("Regs*", ""))),
+        "shared_bytes": sum(shared) if len(shared) == 2 else None,
+        **times(_seconds(row["Start"], unit_of.get("Start")), seconds),
+    }  # fmt: skip
+    if (kind := activity_kind(row["Name"])) == KERNEL:
+        return cells
     memory = host_memory(row.get("SrcMemType", "").strip("-"), row.get("DstMemType", "").strip("-"))
-    size, direction = _size(entry, "Size"), copy_direction(row["Name"])
-    return CopySize(size, direction, memory, _peer(row, "Src"), _peer(row, "Dst"))
+    return cells | {
+        "kind": kind, "bytes": _size(entry, "Size"), "direction": copy_direction(row["Name"]), "memory": memory,
+        "source": _peer(row, "Src"), "destination": _peer(row, "Dst"),
+    }  # fmt: skip
 
 
 def _size(entry: TableEntry, column: str) -> int | None:
@@ -204,12 +202,13 @@ def _peer(row: Row, side: str) -> str | None:
     return cell_values.split_device(device)[1] or (f"context {context}" if device and context else None)
 
 
-def _summary(entry: TableEntry, index: int, file: str) -> Kernel:
+def _summary(entry: TableEntry) -> dict[str, object]:
     row = entry.row
     calls, seconds = cell_values.parse_count(row["Calls"]), _seconds(row["Time"], entry.units.get("Time"))
     if not calls or seconds is None:
         raise ValueError(f"the summary row has no time or no calls: {shorten(row['Name'])}")
-    return Kernel(str(index), file, _name(row["Name"]), process=entry.process, invocations=calls, seconds=seconds)
+    cells: dict[str, object] = {"name": _name(row["Name"]), "process": entry.process}
+    return cells | {"invocations": calls, "seconds": seconds, "kind": activity_kind(row["Name"])}
 
 
 def _add_metric(entry: TableEntry, content: _NvprofContent) -> None:
@@ -217,56 +216,60 @@ def _add_metric(entry: TableEntry, content: _NvprofContent) -> None:
     row = entry.row
     metric = row.get("Metric Name") or row.get("Event Name") or ""
     kernel, invocations = _name(row["Kernel"]), cell_values.parse_count(row["Invocations"]) or 0
-    counted = content.counted.setdefault(
-        (entry.process, row["Device"], kernel), _Counted(entry.process, row["Device"], None, kernel, invocations)
-    )
+    key = entry.process, row["Device"], kernel
+    if key not in content.rows:
+        content.rows[key] = len(content.counted)
+        device = _ordinal(row["Device"])
+        content.counted.add(name=kernel, process=entry.process, device=device, invocations=invocations)
+    number, averages = content.rows[key], content.averages.setdefault(metric, {})
     average = _average(metric, row["Avg"])
-    earlier_values = counted.averages.get(metric, average), counted.times.get(metric, invocations)
+    earlier_values = averages.get(number, average), content.times.get((metric, number), invocations)
     if not invocations or earlier_values != (average, invocations):
         raise ValueError(
             f"{shorten(metric)} of {shorten(kernel)} contradicts an earlier row (different invocations or "
             "value); give the files of different runs one at a time"
         )
-    counted.averages[metric], counted.times[metric] = average, invocations
-    counted.invocations = max(counted.invocations, invocations)
+    averages[number], content.times[metric, number] = average, invocations
+    launches = content.counted.stored("invocations")
+    launches[number] = max(launches[number], invocations)
 
 
-def _counted_kernel(counted: _Counted, index: int, file: str) -> Kernel:
-    total = counted.total
+def _interpret(content: _NvprofContent) -> None:
+    """Set FLOPs, bytes and occupancy of the kernels from their metrics."""
 
-    def both(read_counter: str, write_counter: str, size: int = 1) -> float | None:
-        parts = total(read_counter), total(write_counter)
-        return None if parts[0] is None or parts[1] is None else float((parts[0] + parts[1]) * size)
+    def both(read_counter: str, write_counter: str, size: int = 1) -> list[Decimal | None]:
+        every = zip(content.totals(read_counter), content.totals(write_counter), strict=True)
+        return [None if reads is None or writes is None else (reads + writes) * size for reads, writes in every]
 
-    single = total("flop_count_sp")
-    if single is None:
-        add, multiply, fused = (total(f"flop_count_sp_{part}") for part in ("add", "mul", "fma"))
-        if add is not None and multiply is not None and fused is not None:
-            single = add + multiply + 2 * fused  # this counter counts a multiply-add once
+    parts = [content.totals(f"flop_count_sp_{part}") for part in ("add", "mul", "fma")]
+    by_parts = [
+        None if add is None or multiply is None or fused is None else add + multiply + 2 * fused
+        for add, multiply, fused in zip(*parts, strict=True)  # the counter counts a multiply-add once
+    ]
     dram = both("dram_read_bytes", "dram_write_bytes")
-    if dram is None:
-        dram = both("dram_read_transactions", "dram_write_transactions", _TRANSACTION)
-    return Kernel(
-        id=str(index),
-        file=file,
-        name=counted.name,
-        process=counted.process,
-        device=cell_values.split_device(counted.device)[1],
-        stream=counted.stream,
-        invocations=counted.invocations,
-        occupancy=_float(counted.averages.get("achieved_occupancy")),
-        flops=Flops(fp64=_float(total("flop_count_dp")), fp32=_float(single), fp16=_float(total("flop_count_hp"))),
-        bytes=Traffic(dram=dram, l2=both("l2_read_transactions", "l2_write_transactions", _TRANSACTION)),
-    )
+    sectors = both("dram_read_transactions", "dram_write_transactions", _TRANSACTION)
+    achieved = content.averages.get("achieved_occupancy", {})
+    columns = {
+        "fp64": content.totals("flop_count_dp"), "fp32": _first_known(content.totals("flop_count_sp"), by_parts),
+        "fp16": content.totals("flop_count_hp"), "dram": _first_known(dram, sectors),
+        "l2": both("l2_read_transactions", "l2_write_transactions", _TRANSACTION),
+        "occupancy": [achieved.get(row) for row in range(len(content.counted))],
+    }  # fmt: skip
+    for name, cells in columns.items():
+        content.counted.set(name, [None if cell is None else float(cell) for cell in cells])
+
+
+def _first_known(first: Sequence[Any], second: Sequence[Any]) -> list[Any]:
+    return [other if value is None else value for value, other in zip(first, second, strict=True)]
 
 
 def _warnings(content: _NvprofContent) -> Iterable[str]:
-    tally, counted = content.tally, list(content.counted.values())
-    if not (content.launches or content.summary or counted):
+    tally, launches, summary = content.tally, len(content.launches), len(content.summary)
+    if not (launches or summary or len(content.counted)):
         yield f"nvprof recorded no kernels; {_HOW_TO_COLLECT}"
-    if content.launches and content.summary:
+    if launches and summary:
         yield "the summary is ignored: the file also has the GPU trace"
-    if counted and (content.launches or content.summary):
+    if len(content.counted) and (launches or summary):
         yield "times and metrics are in separate tables: the same kernel may be listed once with each"
     if tally.get("cut"):
         yield "the file is truncated in its last row, which is ignored: more rows may be missing"
@@ -280,13 +283,16 @@ def _warnings(content: _NvprofContent) -> Iterable[str]:
         yield f"skipped between the rows: {units.count(tally['stray'], 'line')} outside of tables"
 
 
-def _counter_warnings(counted: Sequence[_Counted]) -> Iterable[str]:
-    metrics = {metric for c in counted for metric in c.averages}
-    if any(value is None and metric in _USED for c in counted for metric, value in c.averages.items()):
+def _counter_warnings(content: _NvprofContent) -> Iterable[str]:
+    metrics = content.averages.keys()
+    if any(None in content.averages[metric].values() for metric in metrics & _USED):
         yield "some metrics have no value (overflow or not available): they are unknown"
-    if partial := sorted({metric for c in counted for metric in _USED & c.times.keys() if c.incomplete(metric)}):
+    if partial := sorted(metric for metric in metrics & _USED if content.incomplete(metric)):
         yield f"{', '.join(partial)} of some kernels was not collected in every launch: these totals are unknown"
-    families = [{metric.rsplit("_", 1)[0] for metric in c.averages} for c in counted]
+    families: list[set[str]] = [set() for _ in range(len(content.counted))]
+    for metric, averages in content.averages.items():
+        for row in averages:
+            families[row].add(metric.rsplit("_", 1)[0])
     for level in ("dram", "l2"):
         if any(len(family & {f"{level}_read", f"{level}_write"}) == 1 for family in families):
             yield f"only the reads or only the writes of {level} were collected: its bytes are unknown"
@@ -333,5 +339,6 @@ def _name(cell: str) -> str:
     return limited_name(name)
 
 
-def _float(value: Decimal | None) -> float | None:
-    return None if value is None else float(value)
+def _ordinal(device: str) -> str | None:
+    """The number of a device: `Tesla V100 (0)` -> `0`."""
+    return cell_values.split_device(device)[1]

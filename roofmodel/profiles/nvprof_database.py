@@ -19,37 +19,29 @@ import struct
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from roofmodel.errors import ProfileError
-from roofmodel.profiles.kernel import Evidence, Profile
+from roofmodel.profiles.columns import ColumnTable
+from roofmodel.profiles.kernel import COPY, KERNEL, MEMSET, Evidence, KernelTable
 from roofmodel.profiles.nsys import DIRECTIONS, PEERS, SHARED, add_activity, copy_cells, shared_bytes, size
 from roofmodel.profiles.nsys_database import Database, opened
 from roofmodel.profiles.timelines.timeline import (
     CALLS,
     CLOCK,
-    COPY,
-    KERNEL,
-    MEMSET,
-    OPERATORS,
     POWER,
     POWER_LIMIT,
     RANGES,
     TEMPERATURE,
     THROTTLED,
-    WORK,
     Samples,
-    TableBuilder,
     Timeline,
-    empty,
+    check_times,
     places,
     with_launches,
 )
-
-if TYPE_CHECKING:
-    import pandas
 
 _KERNELS = ("CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL", "CUPTI_ACTIVITY_KIND_KERNEL")
 _COPIES = ("CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMCPY2")
@@ -84,23 +76,16 @@ _FUNCTIONS = {
 }  # fmt: skip
 
 
-def read(file: BinaryIO, name: str) -> Profile:
-    """The launches of a profile; times in seconds from the first activity. Raises ProfileError as `read_timeline`."""
-    from roofmodel.profiles.timelines.kernels import profile
-
-    return profile(read_timeline(file, name))
-
-
-def read_timeline(file: BinaryIO, name: str) -> Timeline:
+def read(file: BinaryIO, name: str) -> Timeline:
     """The events of a profile. Raises ProfileError for a damaged one, and for one without launches and copies."""
     with opened(file, name, _AGAIN, lambda database, name: None) as database:
         names = {row["_id_"]: str(row["value"]) for row in database.rows("StringTable", ("_id_", "value"))}
-        work = TableBuilder(WORK)
+        work = KernelTable()
         for kind, row, cells in _activities(database, names):
             add_activity(work, kind, row, **cells)
         if not len(work):
             raise ProfileError(f"{name}: no kernel launches in the database of nvprof; {_AGAIN}")
-        calls = TableBuilder(CALLS)
+        calls = ColumnTable(CALLS)
         for table, functions in _FUNCTIONS.items():
             for row in database.rows(table, ("start", "end", "cbid", "processId", "threadId", "correlationId")):
                 calls.add(
@@ -116,11 +101,13 @@ def read_timeline(file: BinaryIO, name: str) -> Timeline:
             )
         devices = tuple(_devices(database, names))
         series = _environment(database)
-    activities = work.frame()
-    tables = (activities, calls.frame(), empty(OPERATORS), ranges.frame())
-    begin = int(activities["start"].min())
-    timeline = with_launches(Timeline("nvprof", name, *tables, devices, tuple(warnings), begin))
-    return replace(timeline, samples=_samples(timeline.work, series))
+        check_times(work, calls, ranges)
+    timeline = Timeline(
+        "nvprof", name, work, calls, range_table=ranges, evidence=devices, warnings=tuple(warnings),
+        begin=min(work.stored("start")),
+    )  # fmt: skip
+    timeline = with_launches(timeline)
+    return replace(timeline, samples=_samples(timeline.work_table, series))
 
 
 def _environment(database: Database) -> dict[tuple[str, str], list[tuple[int, float]]]:
@@ -146,7 +133,7 @@ def _environment(database: Database) -> dict[tuple[str, str], list[tuple[int, fl
 
 
 def _samples(
-    work: pandas.DataFrame, series: Mapping[tuple[str, str], list[tuple[int, float]]]
+    work: KernelTable, series: Mapping[tuple[str, str], list[tuple[int, float]]]
 ) -> dict[tuple[str | None, str | None, str], Samples]:
     """The samples of the GPU of each process and device."""
     arrays = {
@@ -177,8 +164,8 @@ def _activities(database: Database, names: Mapping[object, str]) -> Iterator[tup
         yield MEMSET, row, {"name": "[CUDA memset]", "bytes": row["bytes"]}
 
 
-def _ranges(database: Database, names: Mapping[object, str]) -> TableBuilder:
-    ranges, starts = TableBuilder(RANGES), dict[int, sqlite3.Row]()
+def _ranges(database: Database, names: Mapping[object, str]) -> ColumnTable:
+    ranges, starts = ColumnTable(RANGES), dict[int, sqlite3.Row]()
     columns = ("flags", "timestamp", "id", "objectKind", "objectId", "name")
     for row in database.rows(_MARKERS, columns, ("flags", (_START, _END))):
         if row["flags"] == _START:

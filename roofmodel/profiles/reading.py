@@ -1,7 +1,6 @@
 """Detect the tool of profiler files by their content and read them into one profile. File names do not matter.
 
-`READERS` is the registry of tools: each entry has a function that recognizes the tool from the first bytes of a file,
-and a function that reads all files of one call and imports the module of the format.
+`FORMATS` is the registry of formats.
 """
 
 from __future__ import annotations
@@ -19,17 +18,20 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
 
 from roofmodel.errors import NCU_COMMAND, VALIDATE, ProfileError, Text, shorten
 from roofmodel.files.text_files import display_names, foreign_profile
 from roofmodel.profiles import signatures
-from roofmodel.profiles.kernel import AMD_ALTERNATIVE, Profile, ReaderWarning, without_impossible_values
+from roofmodel.profiles.kernel import AMD_ALTERNATIVE, KernelTable, Profile, ReaderWarning
 from roofmodel.profiles.streams import Gunzip, copy_stream
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
+    from roofmodel.profiles.timelines.timeline import Timeline
+
+NCU, ROCPROF = "Nsight Compute", "AMD's rocprof"
 _HEAD = 1 << 20  # bytes read for recognition; much, because a program may print a lot before the profiler does
 MEASURED_COLUMNS = {b"op", b"latency_us"}  # of the tables that `roof validate` reads
 _LISTED = 3  # names of skipped files in a warning
@@ -74,26 +76,28 @@ def current_progress() -> ProgressCallback:
 
 
 Recognize = Callable[[bytes], bool]
-Read = Callable[[Sequence[InputFile], str | None], Profile]
 
 
-def read_each_file(reader: Callable[[BinaryIO, str], Profile]) -> Read:
-    """Turn a reader of one stream into a reader for the registry, which concatenates the profiles of its files.
+class ProfileFormat(NamedTuple):
+    """A format: the tool that writes it, its signature, and the module of this folder that reads it.
 
-    Impossible values of kernels, such as an occupancy of 500 %, become None with a warning.
+    The module has a function `read(stream, name)`, or `read_all(streams and names, generation)` if files of one run are
+    joined. It returns a `Timeline`, and is imported with the first file.
     """
 
-    def read_each(sources: Sequence[InputFile], generation: str | None) -> Profile:
-        def profiles() -> Iterator[Profile]:
-            for source in sources:
-                with source.open() as stream:
-                    profile = reader(stream, source.name)
-                kernels, warnings = without_impossible_values(profile.kernels)
-                yield replace(profile, kernels=kernels, warnings=(*profile.warnings, *warnings))
+    tool: str
+    recognize: Recognize  # from the first bytes of a file
+    module: str
+    joined: bool = False
 
-        return concatenate(profiles())
-
-    return read_each
+    def read(self, sources: Sequence[InputFile], generation: str | None = None, **options: Any) -> Iterator[Timeline]:
+        """The timeline of each file; of all files if they are joined."""
+        module = import_module(f"roofmodel.profiles.{self.module}")
+        if self.joined:
+            yield module.read_all(_streams(sources), generation)
+            return
+        for stream, name in _streams(sources):
+            yield module.read(stream, name, **options)
 
 
 def _streams(sources: Sequence[InputFile]) -> Iterator[tuple[BinaryIO, str]]:
@@ -102,43 +106,20 @@ def _streams(sources: Sequence[InputFile]) -> Iterator[tuple[BinaryIO, str]]:
             yield stream, source.name
 
 
-def _read_ncu(sources: Sequence[InputFile], generation: str | None) -> Profile:
-    from roofmodel.profiles.ncu import reader
-
-    return reader.read_all(_streams(sources), generation)
-
-
-def _read_rocprof(sources: Sequence[InputFile], generation: str | None) -> Profile:
-    from roofmodel.profiles import rocprof
-
-    profile = rocprof.read_all(_streams(sources))
-    kernels, warnings = without_impossible_values(profile.kernels)
-    return replace(profile, kernels=kernels, warnings=(*profile.warnings, *warnings))
-
-
-def _module(name: str) -> Callable[[BinaryIO, str], Profile]:
-    """The function `read` of a module of this folder, which the first file imports."""
-
-    def read_file(stream: BinaryIO, file: str) -> Profile:
-        return cast(Profile, import_module(f"roofmodel.profiles.{name}").read(stream, file))
-
-    return read_file
-
-
 # Detect tables of several tools in one file: otherwise all but the first tool's would be ignored.
 _TABLE_DETECTORS: tuple[tuple[str, Recognize], ...] = (
-    ("Nsight Compute", signatures.ncu_table),
+    (NCU, signatures.ncu_table),
     ("nvprof", signatures.nvprof_table),
     ("Nsight Systems", signatures.nsys_table),
 )
 
-READERS: tuple[tuple[str, Recognize, Read], ...] = (
-    ("Nsight Compute", signatures.ncu, _read_ncu),
-    ("nvprof", signatures.nvprof, read_each_file(_module("nvprof"))),
-    ("nvprof", signatures.nvprof_database, read_each_file(_module("nvprof_database"))),
-    ("AMD's rocprof", signatures.rocprof, _read_rocprof),  # before nsys, which takes any other database
-    ("Nsight Systems", signatures.nsys, read_each_file(_module("nsys"))),
-    ("the PyTorch profiler", signatures.torch_trace, read_each_file(_module("torch_trace"))),
+FORMATS: tuple[ProfileFormat, ...] = (
+    ProfileFormat(NCU, signatures.ncu, "ncu.reader", joined=True),
+    ProfileFormat("nvprof", signatures.nvprof, "nvprof"),
+    ProfileFormat("nvprof", signatures.nvprof_database, "nvprof_database"),
+    ProfileFormat(ROCPROF, signatures.rocprof, "rocprof", joined=True),  # before nsys, which takes any other database
+    ProfileFormat("Nsight Systems", signatures.nsys, "nsys"),
+    ProfileFormat("the PyTorch profiler", signatures.torch_trace, "torch_trace"),
 )
 
 
@@ -153,17 +134,24 @@ def read(paths: Iterable[str | Path], generation: str | None = None) -> Profile:
         if not sources:
             raise ProfileError("no profiler file given; ", NCU_COMMAND, " prints a command that writes one")
         recognized_files, foreign = profiler_files(sources)
-        tools = list(dict.fromkeys(tool for (tool, _), _ in recognized_files))
+        tools = list(dict.fromkeys(form.tool for form, _ in recognized_files))
         if len(tools) > 1:
-            first = {tool: source.name for (tool, _), source in reversed(recognized_files)}
+            first = {form.tool: source.name for form, source in reversed(recognized_files)}
             raise ProfileError(
                 f"files of different tools: {', '.join(f'{first[tool]} ({tool})' for tool in tools)}; "
                 "give the files of one tool at a time"
             )
-        (_, reader), _ = recognized_files[0]
         known_sources = [source for _, source in recognized_files]
+        joined = [(recognized_files[0][0], known_sources)] if recognized_files[0][0].joined else []
+        from roofmodel.profiles.timelines import kernels
+
         try:
-            profile = reader(known_sources, generation)
+            every = (
+                timeline
+                for form, files in joined or [(form, [source]) for form, source in recognized_files]
+                for timeline in form.read(files, generation)
+            )
+            profile = concatenate(map(kernels.profile, every))
         except (OSError, EOFError, zlib.error) as error:
             names = ", ".join(source.name for source in known_sources[:3])
             raise ProfileError(f"{names}: cannot be read: {_reason(error)}") from None
@@ -180,8 +168,8 @@ class _NotAProfile(ProfileError):
 
 def profiler_files(
     sources: Iterable[InputFile],
-) -> tuple[list[tuple[tuple[str, Read], InputFile]], list[ReaderWarning]]:
-    """The files with their tools and readers, and warnings about files of no known tool, which are skipped.
+) -> tuple[list[tuple[ProfileFormat, InputFile]], list[ReaderWarning]]:
+    """The files with their formats, and warnings about files of no known tool, which are skipped.
 
     A pattern such as `*.csv` often matches other files as well. Raises ProfileError if no file is left.
     """
@@ -210,15 +198,26 @@ def concatenate(profiles: Iterable[Profile]) -> Profile:
     return Profile(
         tool=every[0].tool,
         files=tuple(file for profile in every for file in profile.files),
-        kernels=tuple(kernel for profile in every for kernel in profile.kernels),
-        evidence=tuple(dict.fromkeys(replace(evidence, file=p.files[0]) for p in every for evidence in p.evidence)),
+        kernels=_concatenated([profile.kernels for profile in every]),
+        evidence=tuple(
+            dict.fromkeys(replace(evidence, file=evidence.file or p.files[0]) for p in every for evidence in p.evidence)
+        ),
         warnings=tuple(dict.fromkeys(text for profile in every for text in profile.warnings)),
-        copies=tuple(copy for profile in every for copy in profile.copies),
+        copies=_concatenated([profile.copies for profile in every]),
     )
 
 
-def recognized(source: InputFile) -> tuple[str, Read]:
-    """The tool that wrote a file, and its reader. Raises ProfileError for a file of an unknown tool."""
+def _concatenated(tables: Sequence[KernelTable]) -> KernelTable:
+    if len(tables) == 1:
+        return tables[0]
+    every = KernelTable()
+    for table in tables:
+        every.append(table)
+    return every
+
+
+def recognized(source: InputFile) -> ProfileFormat:
+    """The format of a file. Raises ProfileError for a file of an unknown tool."""
     try:
         with source.open() as stream:
             head = stream.read(_HEAD)
@@ -231,13 +230,13 @@ def recognized(source: InputFile) -> tuple[str, Read]:
             f"{source.name}: its columns are separated by {spreadsheet[1].decode()!r}, as a spreadsheet saves them; "
             "give the file that the profiler wrote"
         )
-    for tool, recognize, reader in READERS:
-        if recognize(head):
-            return tool, reader
+    for form in FORMATS:
+        if form.recognize(head):
+            return form
     if foreign := foreign_profile(head, source.name):
         description, _, advice = foreign.partition("; ")
         raise _NotAProfile(source.name, description, advice)
-    tool_names = ", ".join(dict.fromkeys(tool for tool, _, _ in READERS))
+    tool_names = ", ".join(dict.fromkeys(form.tool for form in FORMATS))
     if not head.strip():
         description = "the file is empty"
     elif head.startswith(b"PK\x03\x04"):

@@ -36,20 +36,20 @@ from roofmodel.files.text_files import printable
 from roofmodel.profiles import rocprof_database
 from roofmodel.profiles.kernel import (
     AMD_COUNTERS,
+    COPY,
+    KERNEL,
     NO_FLOPS,
     NO_TRAFFIC,
-    CopySize,
     Evidence,
     Flops,
-    Kernel,
-    Profile,
+    KernelTable,
     ReaderWarning,
     Traffic,
-    copies_warning,
     extent,
 )
 from roofmodel.profiles.signatures import is_sqlite
 from roofmodel.profiles.streams import limited_name
+from roofmodel.profiles.timelines.timeline import Timeline
 
 # Lower-case names of the columns, of rocprofv3, of the older rocprof and of rocprof-compute.
 _NAME, _DISPATCH, _QUEUE = ("kernel_name", "kernelname"), ("dispatch_id", "index"), ("queue_id", "queue-id")
@@ -60,6 +60,7 @@ _VECTOR = {form: [f"SQ_INSTS_VALU_{kind}_{form}" for kind in ("ADD", "MUL", "TRA
            for form in ("F16", "F32", "F64")}  # fmt: skip
 _MATRIX = {"tensor_fp16": "F16", "tensor_bf16": "BF16", "tensor_tf32": "XF32", "tensor_fp8": "F8", "tensor_int8": "I8",
            "tensor_fp64": "F64"}  # fmt: skip
+_HOW_TO_COLLECT = "collect with rocprofv3 --kernel-trace"
 _CLONE = re.compile(r"(?: \[clone \.kd\]| \(\.kd\)|\.kd)$")
 # Columns of rocprof-compute's and omniperf's sysinfo.csv, in megahertz, and of pmc_kernel_top.csv
 _RENAMED = {
@@ -70,71 +71,68 @@ _MERGED = "pmc_perf.csv"  # rocprof-compute's table of all passes
 _COUNTERS = ("sq_", "tcc_", "tcp_", "fetch_size", "write_size", "fetchsize", "writesize")
 
 
-@dataclass
-class _DispatchRow:
-    """One launch: what the tables have of it. Times in nanoseconds."""
-
-    name: str
-    file: str
-    agent: str | None = None
-    queue: str | None = None
-    process: str | None = None
-    start: int | None = None
-    end: int | None = None
-    grid: tuple[int, int, int] | None = None
-    block: tuple[int, int, int] | None = None
-    registers: int | None = None
-    invocations: int = 1
-    seconds: float | None = None  # of a summary
-    counters: dict[str, float] = field(default_factory=dict)
-    kernel: Kernel | None = None  # of a database, with its ranges; or a copy of it
-    copy: CopySize | None = None  # of a memory copy
-
-
-_Dispatches = dict[tuple[str | None, str, str], _DispatchRow]  # by agent, dispatch and name
+_Key = tuple[str | None, str | None, str]  # agent, dispatch and name
 
 
 @dataclass
 class _DispatchTable:
-    """The content of one file."""
+    """The content of one file; counters are metrics of its launches."""
 
     kind: str  # trace, counters, copies, stats or agents
     file: str
-    launches: _Dispatches = field(default_factory=dict)
+    launches: KernelTable = field(default_factory=KernelTable)
+    rows: dict[_Key, int] = field(default_factory=dict)
     devices: list[Evidence] = field(default_factory=list)
-    copies: list[_DispatchRow] = field(default_factory=list)
+    copies: KernelTable = field(default_factory=KernelTable)
 
     @property
     def counters(self) -> set[str]:
-        return {name for launch in self.launches.values() for name in launch.counters}
+        return {*self.launches.metrics}
 
 
-def read_all(files: Iterable[tuple[BinaryIO, str]]) -> Profile:
-    """The kernels of the files. Raises ProfileError, with the line, for a damaged row, and without kernels."""
+def read_all(files: Iterable[tuple[BinaryIO, str]], generation: str | None = None) -> Timeline:
+    """The kernels and copies of the files, without their calls and ranges.
+
+    Raises ProfileError, with the line, for a damaged row, and without kernels.
+    """
     runs, summaries = list[_DispatchTable](), list[_DispatchTable]()
-    devices, copies = dict[Evidence, None](), list[_DispatchRow]()
+    devices, copies = dict[Evidence, None](), KernelTable()
     tables = [_table(stream, name) for stream, name in files]
     merged = {os.path.dirname(table.file) for table in tables if os.path.basename(table.file) == _MERGED}
     tables = [table for table in tables if not _is_merged(table, merged)]
     names = [table.file for table in tables]
     for table in tables:
         devices |= dict.fromkeys(table.devices)
-        copies += table.copies
+        copies.append(table.copies)
         if table.kind == "stats":
             summaries.append(table)
-        elif table.launches:
+        elif len(table.launches):
             _join(runs, table)
-    launches = [launch for run in runs or summaries for launch in run.launches.values()]
-    if not launches:
-        raise ProfileError(f"{', '.join(names[:3])}: no kernels; collect with rocprofv3 --kernel-trace -- COMMAND")
-    starts = [launch.start for launch in (*launches, *copies) if launch.start is not None]
-    origin = min(starts, default=0)
-    counted = any(launch.counters for launch in launches)
-    kernels = tuple(_kernel(number, launch, origin) for number, launch in enumerate(launches))
-    warnings = (*_warnings(kernels, counted), *copies_warning(len(copies)))
-    copied = tuple(_kernel(number, copy, origin) for number, copy in enumerate(copies))
+    kernels = KernelTable()
+    for run in runs or summaries:
+        kernels.append(run.launches)
+    if not len(kernels):
+        raise ProfileError(f"{', '.join(names[:3])}: no kernels; {_HOW_TO_COLLECT} -- COMMAND")
+    counted = bool(kernels.metrics)
+    if counted:
+        _interpret(kernels)
+    warnings = tuple(_warnings(kernels, counted))
+    for each in (kernels, copies):
+        each.set("number", range(len(each)))
+    kernels.fill(kind=KERNEL)
+    kernels.append(copies)
+    starts = [start for start in kernels.cells("start") if start is not None]
+    kernels.fill(begin=min(starts, default=0))
     evidence = tuple(replace(device, amd=True) for device in devices or [Evidence()])
-    return Profile("rocprof", tuple(names), kernels, evidence, warnings, copied)
+    return Timeline(
+        "rocprof",
+        names[0],
+        kernels,
+        evidence=evidence,
+        warnings=warnings,
+        files=tuple(names),
+        how_to_collect=_HOW_TO_COLLECT,
+    )
 
 
 def _is_merged(table: _DispatchTable, folders: set[str]) -> bool:
@@ -146,18 +144,23 @@ def _is_merged(table: _DispatchTable, folders: set[str]) -> bool:
 def _join(runs: list[_DispatchTable], table: _DispatchTable) -> None:
     """Add a table to the run that has its launches and none of its counters, or as a run of its own."""
     for run in runs:
-        small, large = sorted((run.launches.keys(), table.launches.keys()), key=len)
+        small, large = sorted((run.rows.keys(), table.rows.keys()), key=len)
         traces = run.kind == table.kind == "trace"
         if traces or run.counters & table.counters or not small <= large:
             continue
-        for key, launch in table.launches.items():
-            known = run.launches.setdefault(key, launch)
-            if known is launch:
-                continue
-            known.counters |= launch.counters
-            if table.kind == "trace":  # without counters kernels run as they do in production
-                launch.counters = known.counters
-                run.launches[key] = launch
+        both = KernelTable()
+        both.append(run.launches)
+        both.append(table.launches)
+        added = {key: len(run.launches) + row for key, row in table.rows.items()}
+        # without counters kernels run as they do in production
+        sources = {**run.rows, **added} if table.kind == "trace" else {**added, **run.rows}
+        keys = {**run.rows, **added}
+        joined = both.select([sources[key] for key in keys])
+        for side in (run, table):
+            for counter in side.counters:
+                cells = [side.launches.cell(counter, side.rows[key]) if key in side.rows else None for key in keys]
+                joined.set(counter, cells)
+        run.launches, run.rows = joined, {key: row for row, key in enumerate(keys)}
         run.kind = "trace" if table.kind == "trace" else run.kind
         return
     runs.append(table)
@@ -176,17 +179,16 @@ def _table(stream: BinaryIO, file: str) -> _DispatchTable:
 
 
 def _database(stream: BinaryIO, file: str) -> _DispatchTable:
-    kernels, profile, begin = rocprof_database.read_kernels(stream, file)
-    counted = any(each.counters for each in kernels)
-    table = _DispatchTable("counters" if counted else "trace", file, devices=list(profile.evidence))
-    for kernel, number, start, counters in kernels:
-        kernel = replace(kernel, grid=None) if counted else kernel  # as in the tables: it marks launches one by one
-        launch = _DispatchRow(kernel.name, file, kernel.device, start=start, counters=counters, kernel=kernel)
-        table.launches[kernel.device, number, kernel.name] = launch
-    for copy in profile.copies:
-        start = begin + round((copy.start or 0.0) * 1e9)
-        table.copies.append(_DispatchRow(copy.name, file, copy.device, start=start, kernel=copy))
-    return table
+    from roofmodel.profiles.timelines.kernels import profile
+
+    found = profile(rocprof_database.read(stream, file))
+    kernels, counted = found.kernels, bool(found.kernels.metrics)
+    if counted:
+        kernels.drop("grid")  # as in the tables: it marks launches one by one
+    keys = zip(*(kernels.cells(column) for column in ("device", "dispatch", "name")), strict=True)
+    rows = {key: row for row, key in enumerate(keys)}
+    kind = "counters" if counted else "trace"
+    return _DispatchTable(kind, file, kernels, rows, list(found.evidence), found.copies)
 
 
 def _read(rows: Any, file: str) -> _DispatchTable:
@@ -200,6 +202,7 @@ def _read(rows: Any, file: str) -> _DispatchTable:
     else:
         kind = "trace" if "kind" in columns else "counters"
     table = _DispatchTable(kind, file)
+    counters: dict[str, dict[int, float]] = {}
     for cells in rows:
         if not cells:
             continue
@@ -207,15 +210,21 @@ def _read(rows: Any, file: str) -> _DispatchTable:
         if len(cells) != len(columns):
             raise ProfileError(f"{where}: the row has {len(cells)} cells but the header {len(columns)} columns")
         try:
-            _add(table, dict(zip(columns, cells, strict=True)), file)
+            _add(table, dict(zip(columns, cells, strict=True)), counters)
         except (ValueError, OverflowError) as error:
             raise ProfileError(f"{where}: {error}") from None
         except KeyError as error:
             raise ProfileError(f"{where}: the column {error} is missing") from None
+    table.launches.declare(**dict.fromkeys(counters, float))
+    for counter, values in counters.items():
+        table.launches.set(counter, [values.get(row) for row in range(len(table.launches))])
+    for each in (table.launches, table.copies):
+        each.fill(file=file)
     return table
 
 
-def _add(table: _DispatchTable, row: Mapping[str, str], file: str) -> None:
+def _add(table: _DispatchTable, row: Mapping[str, str], counters: dict[str, dict[int, float]]) -> None:
+    """Add a row of a file to its table; `counters` has the value by counter and launch."""
     if table.kind == "agents":
         if row.get("agent_type", "GPU") == "GPU":
             clock, units = _number(row.get("max_engine_clk_fcompute")), _number(row.get("cu_count"))
@@ -223,38 +232,47 @@ def _add(table: _DispatchTable, row: Mapping[str, str], file: str) -> None:
             if "workload_name" in row and name:  # MI300X_A1, with the revision of the chip
                 name = f"AMD Instinct {name.upper().partition('_')[0]}"
             clock = clock * 1e6 if clock else None
-            table.devices.append(Evidence(name, multiprocessors=int(units) if units else None, clock=clock, file=file))
+            device = Evidence(name, multiprocessors=int(units) if units else None, clock=clock, file=table.file)
+            table.devices.append(device)
         return
+    launches = table.launches
     if table.kind == "stats":
         name = _kernel_name(row["kernel_name"] if "kernel_name" in row else row["name"])
-        seconds = _count(row["totaldurationns"]) / 1e9
-        launch = _DispatchRow(name, file, invocations=int(row["calls"]), seconds=seconds)
-        table.launches[None, str(len(table.launches)), name] = launch
+        launches.add(name=name, invocations=int(row["calls"]), seconds=_count(row["totaldurationns"]) / 1e9)
         return
     if table.kind == "copies":
         if rocprof_database.copy_direction(row["direction"]) != "HtoH":  # of no GPU
-            table.copies.append(_copy(row, file))
+            table.copies.add(**_copy(row))
         return
     if row.get("kind", "KERNEL_DISPATCH") != "KERNEL_DISPATCH":
         return
-    name = _kernel_name(_first(row, _NAME))
-    agent = _agent(_first(row, _AGENT))
-    key = agent, _first(row, _DISPATCH) or str(len(table.launches)), name
-    launch = table.launches.setdefault(key, _DispatchRow(name, file, agent, _first(row, _QUEUE), _first(row, _PROCESS)))
-    launch.start, launch.end = _whole(_first(row, _START)), _whole(_first(row, _END))
-    if "workgroup_size_x" in row:
-        block = [_whole(row[f"workgroup_size_{axis}"]) or 1 for axis in "xyz"]
-        threads = [_whole(row[f"grid_size_{axis}"]) or 1 for axis in "xyz"]  # AMD's grid counts threads, not blocks
-        launch.block = extent(block)
-        launch.grid = extent(-(-total // size) for total, size in zip(threads, block, strict=True))
-    launch.registers = _whole(row.get("vgpr_count") or row.get("arch_vgpr"))
+    name, agent = _kernel_name(_first(row, _NAME)), _agent(_first(row, _AGENT))
+    key = agent, _first(row, _DISPATCH) or str(len(launches)), name
+    if (number := table.rows.get(key)) is None:
+        number = table.rows[key] = len(launches)
+        grid = block = None
+        if "workgroup_size_x" in row:
+            sizes = [_whole(row[f"workgroup_size_{axis}"]) or 1 for axis in "xyz"]
+            threads = [_whole(row[f"grid_size_{axis}"]) or 1 for axis in "xyz"]  # AMD's grid counts threads, not blocks
+            block, grid = extent(sizes), extent(-(-each // size) for each, size in zip(threads, sizes, strict=True))
+        launches.add(
+            name=name, device=agent, stream=_first(row, _QUEUE), process=_first(row, _PROCESS), grid=grid, block=block,
+            registers=_whole(row.get("vgpr_count") or row.get("arch_vgpr")),
+            **_times(_first(row, _START), _first(row, _END)),
+        )  # fmt: skip
     if "counter_name" in row:
-        counter = row["counter_name"].upper()
-        launch.counters[counter] = launch.counters.get(counter, 0.0) + _count(row["counter_value"])
+        values = counters.setdefault(row["counter_name"].upper(), {})
+        values[number] = values.get(number, 0.0) + _count(row["counter_value"])
     else:
         for column, cell in row.items():
             if column.startswith(_COUNTERS) and cell and "[" not in column:  # not those of single channels
-                launch.counters[column.upper()] = _count(cell)
+                counters.setdefault(column.upper(), {})[number] = _count(cell)
+
+
+def _times(start: str | None, end: str | None) -> dict[str, float | None]:
+    """The cells of times in nanoseconds."""
+    first, last = _whole(start), _whole(end)
+    return {"start": first, "end": last, "seconds": None if first is None or last is None else (last - first) / 1e9}
 
 
 def _kernel_name(text: str | None) -> str:
@@ -264,17 +282,18 @@ def _kernel_name(text: str | None) -> str:
     return name
 
 
-def _copy(row: Mapping[str, str], file: str) -> _DispatchRow:
+def _copy(row: Mapping[str, str]) -> dict[str, object]:
     direction = rocprof_database.copy_direction(row["direction"])
     source, destination = _agent(row["source_agent_id"]), _agent(row["destination_agent_id"])
-    device = source if direction == "DtoH" else destination
-    start, end, size = (_whole(row.get(column)) for column in (*_START[:1], *_END[:1], "bytes"))
-    copy = CopySize(size, direction)
+    cells = {"device": source if direction == "DtoH" else destination}
     if direction == "DtoD" and source != destination:
         direction = "PtoP"
-        copy = CopySize(size, direction, "device", source, destination)
-    name = rocprof_database.copy_name(direction)
-    return _DispatchRow(name, file, device, row.get("stream_id"), start=start, end=end, copy=copy)
+        cells |= {"memory": "device", "source": source, "destination": destination}
+    return {
+        **cells, "kind": COPY, "name": rocprof_database.copy_name(direction), "direction": direction,
+        "stream": row.get("stream_id"), "bytes": _whole(row.get("bytes")),
+        **_times(row.get(_START[0]), row.get(_END[0])),
+    }  # fmt: skip
 
 
 def _agent(text: str | None) -> str | None:
@@ -303,29 +322,14 @@ def _whole(text: str | None) -> int | None:
     return int(float(text)) if text and "." in text else int(text) if text else None
 
 
-def _kernel(number: int, launch: _DispatchRow, origin: int) -> Kernel:
-    if launch.kernel is not None and launch.start is not None:
-        return _of_database(number, launch, launch.kernel, origin)
-    known = launch.start is not None and launch.end is not None
-    seconds = ((launch.end or 0) - (launch.start or 0)) / 1e9 if known else launch.seconds
-    return Kernel(
-        id=str(number), file=launch.file, name=launch.name, process=launch.process, device=launch.agent,
-        stream=launch.queue, grid=launch.grid, block=launch.block, invocations=launch.invocations, seconds=seconds,
-        start=(launch.start - origin) / 1e9 if launch.start is not None else None, registers=launch.registers,
-        flops=flops(launch.counters), bytes=traffic(launch.counters), copy=launch.copy,
-    )  # fmt: skip
-
-
-def _of_database(number: int, launch: _DispatchRow, kernel: Kernel, origin: int) -> Kernel:
-    start = ((launch.start or 0) - origin) / 1e9
-    return replace(
-        kernel,
-        id=str(number),
-        start=start,
-        launch=None if kernel.launch is None else start + kernel.launch - (kernel.start or 0.0),
-        flops=flops(launch.counters),
-        bytes=traffic(launch.counters),
-    )
+def _interpret(kernels: KernelTable) -> None:
+    """Set FLOPs and bytes of the kernels from their counters, which are then dropped."""
+    counted = [kernel.counters for kernel in kernels]
+    for form, interpret in ((Flops, flops), (Traffic, traffic)):
+        every = [interpret({**counters}) for counters in counted]
+        for name in form._fields:
+            kernels.set(name, [getattr(each, name) for each in every])
+    kernels.drop(*kernels.metrics)
 
 
 def flops(counters: Mapping[str, float]) -> Flops:
@@ -390,12 +394,12 @@ def _dram_bytes(counters: Mapping[str, float]) -> float | None:
     return None
 
 
-def _warnings(kernels: Iterable[Kernel], counted: bool) -> Iterator[ReaderWarning]:
-    if any(kernel.seconds is None for kernel in kernels):
+def _warnings(kernels: KernelTable, counted: bool) -> Iterator[ReaderWarning]:
+    if None in kernels.seconds():
         yield ReaderWarning("kernels without times: their tables have none, or a spreadsheet rounded them", "times")
     if not counted:
         yield ReaderWarning(f"no counters: kernels have times only; collect them with {AMD_COUNTERS}", "counters")
-    elif any(kernel.flops.fp32 or kernel.flops.fp64 or kernel.flops.fp16 for kernel in kernels):
+    elif any(any(kernels.cells(pipe)) for pipe in ("fp32", "fp64", "fp16")):
         yield ReaderWarning(
             "FLOPs of vector units count all lanes of a wavefront: an upper bound where lanes are masked", "counters"
         )

@@ -18,25 +18,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 from roofmodel.errors import ProfileError
-from roofmodel.profiles.kernel import AMD_ALTERNATIVE, Evidence, Kernel, Profile
+from roofmodel.profiles.columns import ColumnTable
+from roofmodel.profiles.kernel import AMD_ALTERNATIVE, COPY, KERNEL, MEMSET, Evidence, KernelTable
 from roofmodel.profiles.nsys import add_activity, size
 from roofmodel.profiles.nsys_database import Database, opened
-from roofmodel.profiles.timelines.timeline import (
-    CALLS,
-    COPY,
-    KERNEL,
-    MEMSET,
-    OPERATORS,
-    RANGES,
-    WORK,
-    TableBuilder,
-    Timeline,
-    empty,
-    with_launches,
-)
+from roofmodel.profiles.timelines.timeline import CALLS, RANGES, Timeline, check_times, with_launches
 
 _DISPATCHES = "rocpd_kernel_dispatch"
 _NAMELESS = "unnamed kernel"
@@ -48,63 +37,28 @@ _DIRECTIONS = {"hosttodevice": "HtoD", "devicetohost": "DtoH", "devicetodevice":
 _IN_WORK_ITEMS = ("hipExtModuleLaunchKernel", "hipHccModuleLaunchKernel")  # calls that state so the size of their grid
 
 
-class CountedKernel(NamedTuple):
-    """A kernel, the number of its dispatch, its start in nanoseconds, and its counters by name in upper case."""
+def read(file: BinaryIO, name: str) -> Timeline:
+    """The events of a database; kernels have the number of their dispatch, and their counters in upper case as metrics.
 
-    kernel: Kernel
-    dispatch: str
-    start: int
-    counters: dict[str, float]
-
-
-class _Dispatch(NamedTuple):
-    start: int
-    end: int
-    number: str
-    counters: dict[str, float]
-
-
-def _dispatch(row: Any, number: object, counters: dict[str, float]) -> _Dispatch:
-    start = int(row["start"])
-    return _Dispatch(start, max(start, int(row["end"] or start)), str(number), counters)
-
-
-def read_timeline(file: BinaryIO, name: str) -> Timeline:
-    """The events of a database. Raises ProfileError for a damaged one, and for one without kernels and copies."""
-    return _read(file, name)[0]
-
-
-def read_kernels(file: BinaryIO, name: str) -> tuple[list[CountedKernel], Profile, int]:
-    """The kernels of a database in order of their start, its profile, and time zero in nanoseconds. Raises as above."""
-    from roofmodel.profiles.timelines.kernels import profile
-
-    timeline, dispatches = _read(file, name)
-    dispatches.sort(key=lambda dispatch: dispatch[:2])  # as `with_launches` sorts the activities
-    result = profile(timeline)
-    pairs = zip(result.kernels, dispatches, strict=True)
-    kernels = [CountedKernel(kernel, each.number, each.start, each.counters) for kernel, each in pairs]
-    return kernels, result, timeline.begin
-
-
-def _read(file: BinaryIO, name: str) -> tuple[Timeline, list[_Dispatch]]:
-    work, calls, ranges = TableBuilder(WORK), TableBuilder(CALLS), TableBuilder(RANGES)
-    dispatches: list[_Dispatch] = []
+    Raises ProfileError for a damaged database, and for one without kernels and copies.
+    """
+    work, calls, ranges = KernelTable(), ColumnTable(CALLS), ColumnTable(RANGES)
+    work.declare(dispatch=str)
     devices: dict[Evidence, None] = {}
     with opened(file, name, _AGAIN, _check) as database:
         processes = sorted(table for table in database.tables if table.startswith(_DISPATCHES))
         for number, table in enumerate(processes):
-            own: list[_Dispatch] = []
-            devices |= _add_process(database, table.removeprefix(_DISPATCHES), work, calls, ranges, own)
-            # each process numbers its dispatches from 1
-            dispatches += [each._replace(number=f"{number}/{each.number}") for each in own] if number else own
+            prefix = f"{number}/" if number else ""  # each process numbers its dispatches from 1
+            devices |= _add_process(database, table.removeprefix(_DISPATCHES), prefix, work, calls, ranges)
         if "rocpd_op" in database.tables:
-            _add_rpd(database, work, calls, ranges, dispatches)
+            _add_rpd(database, work, calls, ranges)
         if not len(work):
             raise ProfileError(f"{name}: the database contains no kernels and no copies; {_AGAIN}")
-        activities = work.frame()
-    tables = (activities, calls.frame(), empty(OPERATORS), ranges.frame())
-    begin = int(activities["start"].min())
-    return with_launches(Timeline("rocprof", name, *tables, tuple(devices), begin=begin)), dispatches
+        check_times(work, calls, ranges)
+    timeline = Timeline(
+        "rocprof", name, work, calls, range_table=ranges, evidence=tuple(devices), begin=min(work.stored("start"))
+    )
+    return with_launches(timeline)
 
 
 def _check(database: Database, name: str) -> None:
@@ -113,9 +67,8 @@ def _check(database: Database, name: str) -> None:
 
 
 def _add_process(
-    database: Database, guid: str, work: TableBuilder, calls: TableBuilder, ranges: TableBuilder,
-    dispatches: list[_Dispatch],
-) -> dict[Evidence, None]:  # fmt: skip
+    database: Database, guid: str, prefix: str, work: KernelTable, calls: ColumnTable, ranges: ColumnTable
+) -> dict[Evidence, None]:
     """Add the tables of one process of a rocpd database; returns the GPUs that its kernels ran on."""
 
     def rows(table: str, *columns: str) -> Iterator[Any]:
@@ -129,6 +82,7 @@ def _add_process(
         row["id"]: row for row in rows("info_kernel_symbol", "id", "kernel_name", "display_name", "arch_vgpr_count")
     }
     counters = _counters(database, guid)
+    work.declare(**{counter: float for own in counters.values() for counter in own})
     categories = {row["id"]: str(row["name"]) for row in rows("info_category", "id", "name")} or strings
     tracks = {row["id"]: row for row in rows("track", "id", *_PLACE)}
     times = {row["id"]: row["value"] for row in rows("timestamp", "id", "value")}
@@ -160,8 +114,8 @@ def _add_process(
             work, KERNEL, activity(row, row["agent_id"]), process=row["process"],
             name=str(next(filter(None, names), "")).removesuffix(".kd").strip() or _NAMELESS,
             registers=symbol and symbol["arch_vgpr_count"], grid=size(*_workgroups(threads, block)), block=size(*block),
+            dispatch=f"{prefix}{row['dispatch_id']}", **counters.get(row["event_id"], {}),
         )  # fmt: skip
-        dispatches.append(_dispatch(row, row["dispatch_id"], counters.get(row["event_id"], {})))
     for row in placed("memory_copy", "name_id", "src_agent_id", "dst_agent_id", "size"):
         ends = [agent for agent in (row["dst_agent_id"], row["src_agent_id"]) if _is_gpu(agents.get(agent))]
         direction, between = copy_direction(strings.get(row["name_id"], "")), {}
@@ -242,9 +196,7 @@ def _evidence(agent: Any) -> Evidence:
     )
 
 
-def _add_rpd(
-    database: Database, work: TableBuilder, calls: TableBuilder, ranges: TableBuilder, dispatches: list[_Dispatch]
-) -> None:
+def _add_rpd(database: Database, work: KernelTable, calls: ColumnTable, ranges: ColumnTable) -> None:
     strings = {row["id"]: str(row["string"]) for row in database.rows("rocpd_string", ("id", "string"))}
     launch_columns = ("api_ptr_id", "gridX", "gridY", "gridZ", "workgroupX", "workgroupY", "workgroupZ")
     launches = {row["api_ptr_id"]: row for row in database.rows("rocpd_kernelapi", launch_columns)}
@@ -288,6 +240,5 @@ def _add_rpd(
             grid = _workgroups(grid, block)
         add_activity(
             work, KERNEL, activity, process=process, name=label or _NAMELESS,
-            grid=size(*grid) if grid else None, block=size(*block) if block else None,
+            grid=size(*grid) if grid else None, block=size(*block) if block else None, dispatch=row["id"],
         )  # fmt: skip
-        dispatches.append(_dispatch(row, row["id"], {}))

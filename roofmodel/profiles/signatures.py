@@ -1,6 +1,6 @@
 """The signature of each format: whether a file that starts with these bytes is one, without importing its reader.
 
-`reading.READERS` has the reader of each. The patterns that rows are read with too are public.
+`reading.FORMATS` has the reader of each. The patterns that rows are read with too are public.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from types import NoneType
 from typing import Any
 
 from roofmodel.files.text_files import printable
-from roofmodel.profiles.kernel import Evidence, RecordedInputs, Sizes
+from roofmodel.profiles.kernel import Evidence, Extent, RecordedInputs, Sizes, extent
 
 CALL = re.compile(r"(\w+_)?(runtime|driver|api)")
 """Categories of CUDA and HIP calls."""
@@ -120,19 +120,18 @@ def plain(events: Sequence[Event], key: str) -> list[int | str]:
     return values if {*map(type, values)} <= {int, str} else [*map(str, values)]
 
 
-def sizes(args: Sequence[Event], key: str) -> list[str | None]:
-    """Grids or blocks as text, such as `64,2,1`."""
+def sizes(args: Sequence[Event], key: str) -> list[Extent | None]:
+    """Grids or blocks; None for anything else."""
     values = [tuple(value) if type(value := each.get(key)) is list else () for each in args]
     try:
-        return [*map(_size_text, values)]
+        return [*map(_size, values)]
     except TypeError:  # a list in a list
         return [None] * len(args)
 
 
 @lru_cache(maxsize=1 << 12)
-def _size_text(value: tuple[object, ...]) -> str | None:
-    whole = [*map(integer, value)]
-    return None if len(whole) != 3 or None in whole else "{},{},{}".format(*whole)
+def _size(value: tuple[object, ...]) -> Extent | None:
+    return extent(map(integer, value))
 
 
 _INPUT_KEYS = ("Input Dims", "Input type", "Concrete Inputs", "Input Strides")

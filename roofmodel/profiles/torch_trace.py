@@ -23,18 +23,18 @@ from collections import defaultdict
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import compress, islice
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 from roofmodel.errors import ProfileError
 from roofmodel.files.json_stream import InvalidNumber, JSONDamage, JSONText
 from roofmodel.files.text_files import printable
 from roofmodel.profiles import torch_fields as fields
-from roofmodel.profiles.kernel import Evidence, Profile, copy_direction, host_memory
+from roofmodel.profiles.columns import ColumnTable
+from roofmodel.profiles.kernel import Evidence, KernelTable, copy_direction, host_memory
 from roofmodel.profiles.streams import encoding, limited_name
+from roofmodel.profiles.timelines import timeline as timelines
+from roofmodel.profiles.timelines.timeline import Timeline, kernel_rows, with_launches
 from roofmodel.profiles.torch_fields import CALL, HOW_TO_COLLECT, OPERATORS, Event
-
-if TYPE_CHECKING:
-    from roofmodel.profiles.timelines.timeline import Timeline
 
 _PYTORCH_KEYS = {"schemaVersion", "deviceProperties", "distributedInfo"}
 _WORK = {"kernel": "kernel", "gpu_memcpy": "copy", "memcpy": "copy", "gpu_memset": "memset", "memset": "memset"}
@@ -49,19 +49,10 @@ _BYTES = {
 }  # fmt: skip
 
 
-def read(file: BinaryIO, name: str) -> Profile:
-    """The kernels of a trace in order of start; times in seconds from the first event.
+def read(file: BinaryIO, name: str) -> Timeline:
+    """The events of a trace; one without kernels has a warning that says how to collect them.
 
-    A trace without kernels gives an empty profile with a warning that says how to collect them. Raises ProfileError as
-    `read_timeline` does.
-    """
-    from roofmodel.profiles.timelines.kernels import profile
-
-    return profile(read_timeline(file, name))
-
-
-def read_timeline(file: BinaryIO, name: str) -> Timeline:
-    """The events of a trace. Raises ProfileError for JSON that is truncated, damaged or not a PyTorch trace."""
+    Raises ProfileError for JSON that is truncated, damaged or not a PyTorch trace."""
     trace = _Trace()
     try:
         document = _read(JSONText(file, encoding), trace, name)
@@ -147,12 +138,10 @@ class _Trace:
     """The tables of a trace, filled event by event."""
 
     def __init__(self) -> None:
-        from roofmodel.profiles.timelines import timeline  # imports numpy
-
-        self.work, self.calls, self.operators, self.ranges = (
-            timeline.TableBuilder(each) for each in (timeline.WORK, timeline.CALLS, timeline.OPERATORS, timeline.RANGES)
+        self.work = KernelTable()
+        self.calls, self.operators, self.ranges = (
+            ColumnTable(each) for each in (timelines.CALLS, timelines.OPERATORS, timelines.RANGES)
         )
-        self._latest = timeline.LATEST
         self.events = self.phases = self.unusable = 0
         self.begin: int | None = None
         self.is_pytorch = self._has_counters = self._is_amd = False
@@ -221,7 +210,7 @@ class _Trace:
         """Whether all of these events have a name, a time, and a duration that ends before the latest time."""
         if {*map(type, names)} != {str} or not all(names) or None in starts or None in lengths or min(lengths) < 0:
             return False
-        return bool(-self._latest < min(starts) and max(map(operator.add, starts, lengths)) < self._latest)
+        return bool(min(starts) > -timelines.LATEST and max(map(operator.add, starts, lengths)) < timelines.LATEST)
 
     def _note_others(self, category: str, events: list[Event]) -> None:
         """Whether events that are not read are of PyTorch, or which other tool wrote them."""
@@ -239,21 +228,20 @@ class _Trace:
 
     def timeline(self, name: str, document: Event) -> Timeline:
         """The tables with the launches of the work, and the facts that the other keys of the document state."""
-        from roofmodel.profiles.timelines.timeline import KERNEL, Timeline, with_launches
-
         warnings = []
         if self.unusable:
             warnings.append(f"{self.unusable} events without a name, a time or a valid duration are ignored")
-        work = self.work.frame()
-        if not (work["kind"] == KERNEL).any():
+        work = self.work
+        rows = kernel_rows(work)
+        if not rows:
             content = "hardware counters but no kernel times" if self._has_counters else "no kernels"
             warnings.append(f"the trace has {content}; {HOW_TO_COLLECT}")
         is_amd = self._is_amd or any(key.startswith(("hip_", "roctracer", "rocm")) for key in document)
-        ran = {str(device) for device in work.loc[work["kind"] == KERNEL, "device"].dropna().unique()}
+        ran = {*work.select(rows).cells("device")} - {None}
         info = document.get("distributedInfo")
         distributed = info if isinstance(info, dict) else {}
         timeline = Timeline(
-            "torch", name, work, self.calls.frame(), self.operators.frame(), self.ranges.frame(),
+            "torch", name, work, self.calls, self.operators, self.ranges,
             _evidence(document.get("deviceProperties"), ran, is_amd), tuple(warnings), self.begin or 0,
             stated_rank=_rank(distributed.get("rank")), world_size=_rank(distributed.get("world_size")),
         )  # fmt: skip
@@ -299,7 +287,10 @@ def _work_columns(
         "block": fields.sizes(args, "block"),
         "registers": fields.integers(args, "registers per thread"),
         "shared_bytes": fields.integers(args, "shared memory"),
-        "occupancy": fields.numbers(args, "est. achieved occupancy %"),
+        "occupancy": [
+            None if percent is None else float(percent) / 100 or None  # 0 means that it is unknown
+            for percent in fields.numbers(args, "est. achieved occupancy %")
+        ],
     }
     if not any("Collective name" in each for each in args):
         return columns

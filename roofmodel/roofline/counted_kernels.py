@@ -20,7 +20,7 @@ from typing import NamedTuple
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Pipe
 from roofmodel.errors import WorkloadError
-from roofmodel.profiles.kernel import NO_TRAFFIC, Call, Flops, Profile, RecordedInputs, Traffic
+from roofmodel.profiles.kernel import Call, Flops, Profile, RecordedInputs, Traffic
 from roofmodel.roofline.categories import category
 from roofmodel.roofline.formats import format_in_name
 from roofmodel.roofline.naming import anchor, auxiliary_role
@@ -230,25 +230,28 @@ def with_counts(profile: Profile, device: Device) -> tuple[Profile, list[KernelW
     The profile is unchanged, and the list empty, if it has counters or no operator has recorded shapes. Pipes that a
     kernel does not use get 0, which means that no counter is missing.
     """
-    calls = [kernel.call for kernel in profile.kernels]
-    if not any(call and call.inputs for call in calls) or any(k.bytes != NO_TRAFFIC for k in profile.kernels):
+    calls = profile.kernels.cells("call")
+    if not any(call and call.inputs for call in calls) or any(map(profile.kernels.has, Traffic._fields)):
         return profile, []
     launched_by, operators = _operators(calls)
-    names = [kernel.name for kernel in profile.kernels]
-    seconds = [kernel.seconds or 0.0 for kernel in profile.kernels]
+    names = profile.kernels.cells("name")
+    seconds = [each or 0.0 for each in profile.kernels.seconds()]
     graphs = frozenset(i for i, call in enumerate(calls) if call and call.in_graph)
     works = count_kernels(names, seconds, launched_by, operators, graphs)
     zeros = {pipe: 0.0 for pipe in ("fp64", "fp32", "fp16", *device.pipes) if pipe in Flops._fields}
-    kernels = []
-    for kernel, work in zip(profile.kernels, works, strict=True):
+    columns: dict[str, list[float | None]] = {name: [None] * len(works) for name in (*zeros, "dram")}
+    for row, work in enumerate(works):
         if work.known:
             flops = dict(zeros)
             for pipe, number in flops_by_pipe(work, device).items():
                 field = pipe if pipe in Flops._fields else "fp32"  # the matrix units of AMD for fp32
                 flops[field] += number
-            kernel = replace(kernel, flops=Flops(**flops), bytes=Traffic(dram=work.bytes))
-        kernels.append(kernel)
-    return replace(profile, kernels=tuple(kernels)), works
+            for name, value in (*flops.items(), ("dram", work.bytes)):
+                columns[name][row] = value
+    kernels = profile.kernels.copy()
+    for name, cells in columns.items():
+        kernels.set(name, cells)
+    return replace(profile, kernels=kernels), works
 
 
 def _operators(calls: Sequence[Call | None]) -> tuple[list[int], Operators]:

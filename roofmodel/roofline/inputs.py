@@ -107,22 +107,31 @@ def with_times(counted: Profile, timed: Profile) -> Profile:
     """
     shapes = all(kernel.grid and kernel.block for kernel in (*counted.kernels, *timed.kernels))
     times = _by_key(timed.kernels, shapes)
-    kernels: list[Kernel] = []
+    rows: list[int] = []  # of `counted`, with their times and clocks
+    seconds: list[float | None] = []
+    clocks: list[float | None] = []
     averaged, unmatched = 0, 0
     for key, launches in _by_key(counted.kernels, shapes).items():
         matches = [kernel for kernel in times.get(key, []) if kernel.seconds is not None]
+        rows += (kernel.row for kernel in launches)
         if not matches:
             unmatched += sum(kernel.invocations for kernel in launches)
-            kernels += launches
+            seconds += (kernel.seconds for kernel in launches)
+            clocks += (kernel.clock for kernel in launches)
             continue
         counted_launches, timed_launches = (sum(kernel.invocations for kernel in side) for side in (launches, matches))
         if len(launches) == len(matches) and counted_launches == timed_launches:
-            kernels += (replace(a, seconds=b.seconds, clock=b.clock) for a, b in zip(launches, matches, strict=True))
+            seconds += (kernel.seconds for kernel in matches)
+            clocks += (kernel.clock for kernel in matches)
         else:
             averaged += counted_launches
             mean = sum(kernel.seconds or 0 for kernel in matches) / timed_launches
-            kernels += (replace(kernel, seconds=mean * kernel.invocations, clock=None) for kernel in launches)
-    total = sum(kernel.invocations for kernel in counted.kernels)
+            seconds += (mean * kernel.invocations for kernel in launches)
+            clocks += (None for kernel in launches)
+    kernels = counted.kernels.select(rows)
+    kernels.set("seconds", seconds)
+    kernels.set("clock", clocks)
+    total = sum(counted.kernels.launches())
     if unmatched == total:
         raise ProfileError(
             f"{', '.join(timed.files)}: no kernel has the name{', grid and block' if shapes else ''} of a kernel in "
@@ -140,7 +149,7 @@ def with_times(counted: Profile, timed: Profile) -> Profile:
     return replace(
         counted,
         files=(*counted.files, *timed.files),
-        kernels=tuple(kernels),
+        kernels=kernels,
         evidence=(*counted.evidence, *timed.evidence),
         warnings=(
             *(warning for warning in counted.warnings if unmatched or warning.category != "times"),

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import NamedTuple
 
 from roofmodel.devices.device import Device
-from roofmodel.profiles.kernel import Kernel, Profile
+from roofmodel.profiles.kernel import Kernel, KernelTable, Profile
 from roofmodel.roofline.categories import category
-from roofmodel.roofline.counted_kernels import with_counts
 from roofmodel.roofline.launches import LIMIT, Launch
 from roofmodel.roofline.naming import short_names
-from roofmodel.roofline.points import GROUPINGS, Reason
+from roofmodel.roofline.points import Reason, group_name
 from roofmodel.roofline.reasons import BOUNDS, REASONS, reasons
 
 JUDGED = 2000  # launches: the longest ones of a profile
@@ -26,29 +26,31 @@ def reasons_by_group(profile: Profile, device: Device | None, by: str = "name") 
     """The reasons of the kernels grouped by a key of GROUPINGS, summed over their launches, the longest first."""
     profile = _counted(profile, device)
     idle = _idle(profile)
-    kernels = profile.longest(len(profile.kernels) if idle else JUDGED)  # all gaps of a timeline count
-    return summed_reasons(kernels, device, idle, GROUPINGS[by])
+    kernels = profile.kernels.longest(len(profile.kernels) if idle else JUDGED)  # all gaps of a timeline count
+    return summed_reasons(kernels, device, idle, by)
 
 
 def reasons_by_launch(profile: Profile, device: Device | None) -> Callable[[Kernel], list[Reason]]:
     """A function that judges a kernel of a profile; none for launches that are not among the JUDGED longest ones."""
     counted = _counted(profile, device)
     idle = _idle(counted)
-    same = {} if counted is profile else dict(zip(map(id, profile.kernels), counted.kernels, strict=True))
-    shortest = 0.0 if len(profile.kernels) <= JUDGED else profile.longest(JUDGED)[-1].seconds or 0.0
+    shortest = 0.0 if len(profile.kernels) <= JUDGED else profile.kernels.longest(JUDGED)[-1].seconds or 0.0
 
     def judge(kernel: Kernel) -> list[Reason]:
         if (kernel.seconds or 0.0) < shortest:
             return []
-        kernel = same.get(id(kernel), kernel)
-        return reasons(kernel, device, idle.get(id(kernel), 0.0))
+        return reasons(counted.kernels[kernel.row], device, idle.get(kernel.row, 0.0))
 
     return judge
 
 
 def _counted(profile: Profile, device: Device | None) -> Profile:
     """The profile with the work that the shapes of its operators state; only PyTorch records them."""
-    return with_counts(profile, device)[0] if device is not None and profile.tool == "torch" else profile
+    if device is None or profile.tool != "torch":
+        return profile
+    from roofmodel.roofline.counted_kernels import with_counts
+
+    return with_counts(profile, device)[0]
 
 
 def not_judged(profile: Profile, device: Device | None) -> list[str]:
@@ -56,7 +58,7 @@ def not_judged(profile: Profile, device: Device | None) -> list[str]:
     amd = profile.tool == "rocprof" or any(each.amd for each in profile.evidence)
     if amd or (device is not None and device.vendor not in (None, "NVIDIA")):
         return []
-    known = {name for kernel in profile.longest(JUDGED) for name in Launch(kernel, device).counters}
+    known = {name for kernel in profile.kernels.longest(JUDGED) for name in Launch(kernel, device).counters}
     return [rule.title for rule in REASONS if not known.issuperset(rule.needs)]
 
 
@@ -101,24 +103,37 @@ def _idle(profile: Profile) -> dict[int, float]:
     if profile.tool == "ncu":  # which knows no start times
         return {}
     # rocprof runs kernels one by one while it counts; only the times of its kernel trace come with sizes of the grid
-    one_by_one = (kernel.grid is None for kernel in profile.kernels) if profile.tool == "rocprof" else ()
-    return {} if any(one_by_one) else gaps(profile.kernels, profile.copies)
+    one_by_one = profile.tool == "rocprof" and None in profile.kernels.cells("grid")
+    return {} if one_by_one else gaps(profile.kernels, profile.copies)
 
 
-def gaps(kernels: Iterable[Kernel], copies: Iterable[Kernel] = ()) -> dict[int, float]:
-    """The idle time of its GPU before each kernel of a timeline, by `id(kernel)`; empty without start times."""
+def gaps(kernels: KernelTable, copies: KernelTable) -> dict[int, float]:
+    """The idle time of its GPU before each kernel of a timeline, by row, and before each copy, by -1 - row.
+
+    It is empty without start times.
+    """
     last: dict[tuple[str, str | None, str | None], float] = {}
     idle = {}
-    timed = [kernel for kernel in (*kernels, *copies) if kernel.start is not None and kernel.seconds is not None]
-    for kernel in sorted(timed, key=lambda kernel: kernel.start or 0.0):
-        key, start = (kernel.file, kernel.process, kernel.device), kernel.start or 0.0
-        idle[id(kernel)] = max(start - last.get(key, start), 0.0)
-        last[key] = max(last.get(key, start), start + (kernel.seconds or 0.0))
+    timed = [
+        (
+            start,
+            seconds,
+            (each.file, each.process, each.device),
+            each.row if table is kernels else -1 - each.row,
+        )
+        for table in (kernels, copies)
+        if table.has("start")
+        for each in table
+        if (start := each.start) is not None and (seconds := each.seconds) is not None
+    ]
+    for start, seconds, key, row in sorted(timed, key=itemgetter(0)):
+        idle[row] = max(start - last.get(key, start), 0.0)
+        last[key] = max(last.get(key, start), start + seconds)
     return idle
 
 
 def summed_reasons(
-    kernels: Sequence[Kernel], device: Device | None, idle: Mapping[int, float], group: Callable[[Kernel], str]
+    kernels: Sequence[Kernel], device: Device | None, idle: Mapping[int, float], by: str
 ) -> dict[str, list[Reason]]:
     """The reasons by group, summed over the launches; the evidence is of the launch that a reason costs most.
 
@@ -126,14 +141,14 @@ def summed_reasons(
     """
     alike: dict[tuple[object, ...], list[Kernel]] = {}
     for kernel in kernels:
-        alike.setdefault((group(kernel), kernel.name, kernel.grid, kernel.block), []).append(kernel)
+        alike.setdefault((group_name(kernel, by), kernel.name, kernel.grid, kernel.block), []).append(kernel)
     groups: dict[str, dict[str, Reason]] = {}
     leading: dict[str, str] = {}  # the first reason of the longest launch of a group, a bound if it is at a ceiling
     for (name, *_), launches in alike.items():
         longest = max(launches, key=lambda kernel: (kernel.seconds or 0.0) / kernel.invocations)
         own = groups.setdefault(str(name), {})
         seconds = sum(kernel.seconds or 0.0 for kernel in launches)
-        gap = sum(idle.get(id(kernel), 0.0) for kernel in launches) / len(launches)
+        gap = sum(idle.get(kernel.row, 0.0) for kernel in launches) / len(launches)
         judged = reasons(longest, device, gap)
         if judged:
             leading.setdefault(str(name), judged[0].reason)

@@ -25,7 +25,7 @@ from roofmodel.devices.device import Device
 from roofmodel.devices.occupancy import WARP, block_limits, theoretical_occupancy
 from roofmodel.profiles.kernel import Kernel
 from roofmodel.roofline.categories import category
-from roofmodel.roofline.points import GROUPINGS, LEVELS, flops_by_pipe
+from roofmodel.roofline.points import LEVELS, flops_by_pipe, group_name
 
 DRAM_REACHED = 0.92  # of the peak bandwidth, by copies (BabelStream: 3.08 of 3.35 TB/s on an H100 SXM)
 IMPOSSIBLE = 1.2  # of the time: a unit that is busy longer did not do the counted work (Winograd, cached tensors)
@@ -75,7 +75,7 @@ class Launch:
 
     def __init__(self, kernel: Kernel, device: Device | None, gap: float = 0.0) -> None:
         self.kernel, self.device, self.gap = kernel, device, gap
-        self.counters = {**_occupancy(kernel, device), **(kernel.counters or {})}
+        self.counters = {**_occupancy(kernel, device), **kernel.counters}
         self.seconds = (kernel.seconds or 0.0) / kernel.invocations
 
     def get(self, *names: str) -> float | None:
@@ -246,11 +246,11 @@ def instruction_points(
     groups: dict[str, dict[str, float]] = {}
     longest: dict[str, Kernel] = {}
     for kernel in kernels:
-        counters = kernel.counters or {}
+        counters = kernel.counters
         instructions = counters.get("smsp__inst_executed.sum", counters.get("sm__inst_executed.sum"))
         if not instructions or not kernel.seconds:
             continue
-        name = GROUPINGS[by](kernel)
+        name = group_name(kernel, by)
         sums = groups.setdefault(name, {})
         if kernel.seconds > (longest.setdefault(name, kernel).seconds or 0.0):
             longest[name] = kernel

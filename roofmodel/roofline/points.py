@@ -16,29 +16,16 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roofmodel.devices.device import Device
-from roofmodel.profiles.kernel import Flops, Kernel, Traffic
+from roofmodel.profiles.kernel import Flops, Kernel, KernelTable
 from roofmodel.roofline.categories import base_name, category, lecture_category
 
 if TYPE_CHECKING:
     from roofmodel.counting.operator import Operator
     from roofmodel.steps.estimate import Estimate
     from roofmodel.steps.placed import Placed
-
-
-class KernelGroup(NamedTuple):
-    """Kernels shown as one row: sums over all launches; None if a launch lacks the value."""
-
-    name: str
-    category: str
-    invocations: int
-    seconds: float | None
-    flops: Flops
-    bytes: Traffic
-    occupancy: float | None = None  # achieved, weighted by time; a fraction of the maximum
-    registers: int | None = None  # per thread; maximum over the launches
 
 
 class Reason(NamedTuple):
@@ -90,40 +77,39 @@ class Point(NamedTuple):
 # --- Groups -----------------------------------------------------------------------------------------
 
 
-GROUPINGS: Mapping[str, Callable[[Kernel], str]] = {
-    "name": lambda kernel: kernel.name,
-    "base": lambda kernel: base_name(kernel.name),
-    "nvtx": lambda kernel: " / ".join(kernel.nvtx) or "(no range)",
-    "category": lambda kernel: category(kernel.name),
-    "lecture": lambda kernel: lecture_category(kernel.name),
+GROUPINGS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
+    "name": ("name", str),
+    "base": ("name", base_name),
+    "nvtx": ("nvtx", lambda ranges: " / ".join(ranges or ()) or "(no range)"),
+    "category": ("name", category),
+    "lecture": ("name", lecture_category),
 }
+"""The column by which kernels are grouped, and the name of the group of a value."""
 
 
-def group(kernels: Iterable[Kernel], by: str) -> list[KernelGroup]:
-    """Kernels summed by `name`, `base`, `nvtx`, `category` or `lecture`; longest first."""
-    bundles: dict[str, list[Kernel]] = {}
-    for kernel in kernels:
-        bundles.setdefault(GROUPINGS[by](kernel), []).append(kernel)
-    groups = [_sum(name, bundle) for name, bundle in bundles.items()]
+def group_name(kernel: Kernel, by: str) -> str:
+    """The name of the group of a kernel."""
+    column, name = GROUPINGS[by]
+    return name(getattr(kernel, column))
+
+
+def group(kernels: KernelTable, by: str) -> KernelTable:
+    """Kernels summed by `name`, `base`, `nvtx`, `category` or `lecture`; longest first. A group has a category."""
+    column, name = GROUPINGS[by]
+    values = kernels.cells(column)
+    names = {value: name(value) for value in dict.fromkeys(values)}
+    labels = [names[value] for value in values]
+    groups = kernels.grouped(labels)
+    groups.set("name", list(dict.fromkeys(labels)))
     if by == "lecture":
-        groups = [group._replace(category=group.name) for group in groups]
-    return sorted(groups, key=lambda g: -(g.seconds or 0))
-
-
-def _sum(name: str, bundle: list[Kernel]) -> KernelGroup:
-    categories = {category(kernel.name) for kernel in bundle}
-    seconds = total(kernel.seconds for kernel in bundle)
-    occupancy_seconds = total(None if k.occupancy is None else k.occupancy * (k.seconds or 0) for k in bundle)
-    return KernelGroup(
-        name=name,
-        category=categories.pop() if len(categories) == 1 else "other",
-        invocations=sum(kernel.invocations for kernel in bundle),
-        seconds=seconds,
-        flops=Flops(*(total(column) for column in zip(*(kernel.flops for kernel in bundle), strict=True))),
-        bytes=Traffic(*(total(column) for column in zip(*(kernel.bytes for kernel in bundle), strict=True))),
-        occupancy=occupancy_seconds / seconds if occupancy_seconds is not None and seconds else None,
-        registers=max((kernel.registers for kernel in bundle if kernel.registers is not None), default=None),
-    )
+        groups.set("category", groups.cells("name"))
+    else:
+        categories: dict[str, set[str]] = {}
+        for label, kernel in dict.fromkeys(zip(labels, kernels.cells("name"), strict=True)):
+            categories.setdefault(label, set()).add(category(kernel))
+        groups.set("category", [each.pop() if len(each) == 1 else "other" for each in categories.values()])
+    seconds = groups.seconds()
+    return groups.select(sorted(range(len(groups)), key=lambda row: -(seconds[row] or 0)))
 
 
 def total(values: Iterable[float | None]) -> float | None:
@@ -168,30 +154,32 @@ def incomplete(flops: Flops, device: Device | None) -> bool:
     return not any(counted.values()) and any(pipe not in counted for pipe in needed)
 
 
-def points(groups: list[KernelGroup], device: Device) -> list[Point]:
+def points(groups: Iterable[Kernel], device: Device) -> list[Point]:
     """One point per group and memory level; none for a group without time or bytes."""
+    groups = list(groups)
     total_seconds = total(g.seconds for g in groups)
     group_points = []
     for g in groups:
-        flops, unpacked = flops_by_pipe(g.flops), _unpacked_flops(g.flops)
+        every, seconds = g.flops, g.seconds
+        flops, unpacked = flops_by_pipe(every), _unpacked_flops(every)
+        lower_bound = incomplete(every, device)
         for level in LEVELS:
-            size = getattr(g.bytes, level)
-            if size is None or not g.seconds:
+            size = getattr(g, level)
+            if size is None or not seconds:
                 continue
-            point = _point(level, flops, size, g.seconds, device)
-            lower_bound = incomplete(g.flops, device)
+            point = _point(level, flops, size, seconds, device)
             unknown = lower_bound and g.category not in FEW_FLOPS
             group_points.append(
                 point._replace(
                     name=g.name,
                     category=g.category,
-                    share=g.seconds / total_seconds if total_seconds else None,
+                    share=seconds / total_seconds if total_seconds else None,
                     invocations=g.invocations,
                     bound=None if unknown and point.bound == "memory" else point.bound,
                     incomplete=lower_bound,
                     occupancy=g.occupancy,
                     registers=g.registers,
-                    flops_per_second_low=unpacked and unpacked / g.seconds,
+                    flops_per_second_low=unpacked and unpacked / seconds,
                 )
             )
     return group_points

@@ -39,7 +39,7 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError
 from roofmodel.measure import stopwatch
 from roofmodel.measure.stopwatch import Reading
-from roofmodel.plot.place import kernels
+from roofmodel.plot.measured import kernels
 from roofmodel.profiles import reading
 from roofmodel.profiles.kernel import Evidence
 from tests.profiles.samples import measured

@@ -16,7 +16,7 @@ import pytest
 import roofmodel
 from benchmarks.collect import predicted, whole_models
 from benchmarks.collect.workloads import Work
-from roofmodel.plot.place import kernels
+from roofmodel.plot.measured import kernels
 from roofmodel.profiles.kernel import Kernel
 
 GPU = Path(__file__).parents[1] / "data" / "gpu" / "h100"

@@ -8,11 +8,11 @@ import pytest
 
 import roofmodel
 from roofmodel.compare.compare import engine_of
-from roofmodel.profiles.kernel import Kernel
+from tests import kernels as make
 
 
 def kernel(name: str, nvtx: tuple[str, ...] = ()) -> Any:
-    return Kernel("1", "file", name, nvtx=nvtx)
+    return make.kernel("1", "file", name, nvtx=nvtx)
 
 
 @pytest.mark.parametrize(

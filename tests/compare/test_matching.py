@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,8 +13,8 @@ from roofmodel.compare import kernel_groups, matching, sequence
 from roofmodel.devices.device import Device
 from roofmodel.models import hub
 from roofmodel.profiles import reading
-from roofmodel.profiles.kernel import Kernel
 from roofmodel.steps.estimate import estimate
+from tests import kernels as make
 from tests.compare import traces
 from tests.compare.traces import Launch
 
@@ -162,9 +161,9 @@ def test_kernels_of_a_cuda_graph_are_not_grouped_into_one_call(tmp_path: Path) -
 
 def test_nvtx_ranges_of_pytorch_give_calls_and_shapes() -> None:
     label = "aten::addmm, seq = 12, op_id = 33, sizes = [[768], [141, 768], [768, 2304]]"
-    kernel = Kernel("0", "f", traces.GEMM, nvtx=("step", label))
+    kernel = make.kernel("0", "f", traces.GEMM, nvtx=("step", label))
     assert kernel_groups.recorded_gemm(kernel) == (1, 141, 2304, 768)
-    assert kernel_groups.recorded_gemm(replace(kernel, nvtx=("aten::addmm, seq = 12",))) is None
+    assert kernel_groups.recorded_gemm(make.changed(kernel, nvtx=("aten::addmm, seq = 12",))) is None
 
 
 def test_recorded_shapes_separate_q_from_k_and_v_with_grouped_heads(tmp_path: Path) -> None:

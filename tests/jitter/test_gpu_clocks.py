@@ -126,7 +126,7 @@ def test_a_sample_takes_less_than_80_bytes(tmp_path: Path) -> None:
         tracemalloc.start()
         try:
             with path.open("rb") as file:
-                nsys.read_timeline(file, path.name, with_samples=True)
+                nsys.read(file, path.name, with_samples=True)
             return tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()

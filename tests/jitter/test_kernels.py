@@ -6,17 +6,14 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roofmodel.jitter.kernels import KernelTable, compared_kernels
+from roofmodel.jitter.kernels import RankKernels, compared_kernels
 from roofmodel.jitter.ranks import rank_parts
+from roofmodel.profiles.columns import ColumnTable
+from roofmodel.profiles.kernel import KernelTable
 from roofmodel.profiles.timelines.timeline import (
-    CALLS,
-    OPERATORS,
     RANGES,
     UNKNOWN,
-    WORK,
-    TableBuilder,
     Timeline,
-    empty,
 )
 from tests.operations import operations
 
@@ -33,7 +30,7 @@ def test_gaps_end_at_the_start_of_a_kernel_and_own_gaps_begin_at_the_last_collec
     ends = starts + durations
     side = main | collective  # other kernels are not compared
     zeros = np.zeros(len(kernels), np.int64)
-    table = KernelTable(("k",), zeros.astype(np.int32), starts, ends, zeros, collective, main, zeros)
+    table = RankKernels(("k",), zeros.astype(np.int32), starts, ends, zeros, collective, main, zeros)
     found = compared_kernels([table])
     expected = []
     for place in np.flatnonzero(side):
@@ -59,7 +56,7 @@ def test_the_time_for_the_ranks_of_one_file_grows_with_their_number() -> None:
 
 def _file_of_ranks(number: int) -> Timeline:
     """Processes with a GPU each; a step of one kernel, and its thread in the data loader."""
-    work, ranges = TableBuilder(WORK), TableBuilder(RANGES)
+    work, ranges = KernelTable(), ColumnTable(RANGES)
     for rank in range(number):
         place = {"process": str(rank)}
         ranges.add(name="ProfilerStep#1", start=0, end=1000, thread=f"thread {rank}", **place)
@@ -68,4 +65,4 @@ def _file_of_ranks(number: int) -> Timeline:
             kind="kernel", name="k", start=500, end=600, device=str(rank), stream="7", launch_start=200,
             launch_thread=f"thread {rank}", **place,
         )  # fmt: skip
-    return Timeline("nsys", "file", work.frame(), empty(CALLS), empty(OPERATORS), ranges.frame())
+    return Timeline("nsys", "file", work, range_table=ranges)

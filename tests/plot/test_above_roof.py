@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from roofmodel.profiles.kernel import Evidence, Flops, Kernel, Traffic
 from roofmodel.roofline.ceilings import choose_ceilings
 from roofmodel.roofline.device import DeviceIdentification
 from roofmodel.roofline.points import group, points
+from tests import kernels as make
 from tests.profiles.samples import measured as measured_file
 from tests.profiles.samples import needs_measured
 
@@ -21,7 +21,7 @@ from tests.profiles.samples import needs_measured
 def kernel(
     name: str = "fast", seconds: float = 1e-3, dram: float = 1e6, clock: float | None = None, **flops: float
 ) -> Kernel:
-    return Kernel(
+    return make.kernel(
         "0", "f", name, seconds=seconds, clock=clock, flops=Flops(**{"tensor_fp16": 0, **flops}), bytes=Traffic(dram)
     )
 
@@ -32,7 +32,7 @@ def findings(
 ) -> list[str]:  # fmt: skip
     kernels = kernels if isinstance(kernels, list) else [kernels]
     chosen = choose_ceilings(Device.load(hw), clock, ceilings, kernels)
-    groups = group(kernels, "name")
+    groups = [*group(make.table(kernels), "name")]
     found = [point._replace(counted=counted) for point in points(groups, chosen.device)]
     identification = DeviceIdentification(chosen.stated_device, how)
     return finding_warnings(with_findings(found, groups, evidence, identification, chosen), chosen)
@@ -69,7 +69,7 @@ def test_without_a_measured_clock_the_lowest_possible_clock_is_stated() -> None:
 
 
 def test_a_point_above_a_compute_ceiling_has_one_warning_for_all_memory_levels() -> None:
-    two_levels = replace(kernel(tensor_fp16=400e9), bytes=Traffic(dram=1e6, l2=1e7))
+    two_levels = make.changed(kernel(tensor_fp16=400e9), bytes=Traffic(dram=1e6, l2=1e7))
     (text,) = findings(two_levels)
     assert "128% of its tensor_fp16 ceiling" in text
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
 from roofmodel.devices.device import Device
 from roofmodel.plot import answer
+from roofmodel.plot.measured import DeviceProfile, MeasuredKernels
 from roofmodel.plot.panels import letters_of
 from roofmodel.plot.picture import _undrawn
-from roofmodel.plot.place import DeviceProfile, MeasuredKernels
 from roofmodel.profiles.kernel import Flops, Kernel, Profile, Traffic
 from roofmodel.report import chart
 from roofmodel.report.document import Document
@@ -22,23 +21,24 @@ from roofmodel.report.table import shorten
 from roofmodel.report.terminal import TerminalDocument
 from roofmodel.roofline.panel import Panel
 from roofmodel.roofline.points import Point, group, points
+from tests import kernels as make
 from tests.printing import printed
 
 A100 = Device.load("a100")  # 312 TFLOP/s tensor fp16, 19.5 fp32, 2039 GB/s
 GEMM = "void cutlass::gemm::kernel<float, 128>(float const*)"
 KERNELS = (
-    Kernel(
+    make.kernel(
         "0", "f", GEMM, seconds=5e-3, occupancy=0.25, registers=64,
         flops=Flops(fp32=50e9, tensor_fp16=0), bytes=Traffic(1e9, 2e9),
     ),
-    Kernel("1", "f", "copy", seconds=5e-3, flops=Flops(fp32=0), bytes=Traffic(1e9, 2e9)),
+    make.kernel("1", "f", "copy", seconds=5e-3, flops=Flops(fp32=0), bytes=Traffic(1e9, 2e9)),
 )  # fmt: skip
-POINTS: list[Point] = points(group(KERNELS, "name"), A100)
+POINTS: list[Point] = points(group(make.table(KERNELS), "name"), A100)
 
 
 def kernels(*found: Kernel, tool: str = "ncu") -> TerminalDocument:
     return TerminalDocument(
-        answer.kernels(MeasuredKernels((DeviceProfile(Profile(tool, ("f",), found), None),), ()), ())
+        answer.kernels(MeasuredKernels((DeviceProfile(Profile(tool, ("f",), make.table(found)), None),), ()), ())
     )
 
 
@@ -48,14 +48,16 @@ def points_view(panel: Panel, letters: Mapping[str, str] | None = None) -> Termi
 
 def test_a_table_names_kernels_without_return_type_and_arguments() -> None:
     """The two GEMMs differ in one template argument, which follows."""
-    other = replace(KERNELS[0], id="2", name=GEMM.replace("128", "256"), seconds=4e-3)
+    other = make.changed(KERNELS[0], id="2", name=GEMM.replace("128", "256"), seconds=4e-3)
     names = [line.rpartition("  ")[0].split("  ")[0] for line in printed(kernels(*KERNELS, other)).splitlines()[2:5]]
     assert [name.strip() for name in names] == ["cutlass::gemm::kernel 128", "copy", "cutlass::gemm::kernel 256"]
 
 
 def test_many_launches_are_summed_by_name() -> None:
     """20 launches of 5 ms and 20 of 1 ms: 100 ms and 20 ms."""
-    launches = [replace(KERNELS[0], id=str(i), seconds=5e-3 if i < 20 else 1e-3, name="ab"[i // 20]) for i in range(40)]
+    launches = [
+        make.changed(KERNELS[0], id=str(i), seconds=5e-3 if i < 20 else 1e-3, name="ab"[i // 20]) for i in range(40)
+    ]
     text = printed(kernels(*launches))
     assert [line.split()[:4] for line in text.splitlines()[2:4]] == [["a", "20", "100", "ms"], ["b", "20", "20", "ms"]]
     assert "summed by name; .to_frame() and .to_dict() list every launch" in text
@@ -66,7 +68,7 @@ def test_files_without_the_reasons_by_name_do_not_compute_them(monkeypatch: pyte
         raise RuntimeError("judged")
 
     monkeypatch.setattr(answer, "reasons_by_group", fail)
-    measured = MeasuredKernels(2 * (DeviceProfile(Profile("ncu", ("f",), KERNELS), None),), ())
+    measured = MeasuredKernels(2 * (DeviceProfile(Profile("ncu", ("f",), make.table(KERNELS)), None),), ())
     document = answer.kernels(measured, ())
     assert document.table is not None
     assert len(document.table().rows) == len(document.data()["kernels"]) == 2 * len(KERNELS)
@@ -77,7 +79,7 @@ def test_files_without_the_reasons_by_name_do_not_compute_them(monkeypatch: pyte
 def test_the_reasons_are_listed_by_their_cost() -> None:
     """The shorter kernel has 13 thread blocks on 132 SMs, the longer one 100: 9/10 of its time against a quarter."""
     short, long = (
-        replace(KERNELS[1], name=name, seconds=seconds, grid=(blocks, 1, 1), counters={"launch__sm_count": 132.0})
+        make.changed(KERNELS[1], name=name, seconds=seconds, grid=(blocks, 1, 1), counters={"launch__sm_count": 132.0})
         for name, seconds, blocks in (("short", 4e-3, 13), ("long", 5e-3, 100))
     )
     lines = printed(kernels(short, long)).partition("Why")[2].splitlines()
@@ -87,7 +89,7 @@ def test_the_reasons_are_listed_by_their_cost() -> None:
 def test_idle_time_before_kernels_is_one_line_after_their_own_reasons() -> None:
     """Kernels of 1 ms that start at 0, 3 and 9 ms: 2 + 5 ms idle."""
     starts = zip("abb", (0.0, 3e-3, 9e-3), strict=True)
-    launches = [Kernel(str(i), "f", name, seconds=1e-3, start=start) for i, (name, start) in enumerate(starts)]
+    launches = [make.kernel(str(i), "f", name, seconds=1e-3, start=start) for i, (name, start) in enumerate(starts)]
     why = printed(kernels(*launches, tool="nsys")).partition("Why")[2]
     assert "GPU idle before kernels: 7 ms in total, 7 ms of it before b; `roofmodel.trace` lists the causes" in why
     assert "idle for" not in why
@@ -96,18 +98,18 @@ def test_idle_time_before_kernels_is_one_line_after_their_own_reasons() -> None:
 def test_the_largest_kernels_are_listed_without_a_reason_but_no_collective() -> None:
     """By time a collective, then a, b and c: of the first three, a and b are listed."""
     names = ("ncclDevKernel_AllReduce_Sum_f16_RING_LL", "a", "b", "c")
-    launches = [Kernel(str(i), "f", name, seconds=(9 - i) * 1e-3) for i, name in enumerate(names)]
+    launches = [make.kernel(str(i), "f", name, seconds=(9 - i) * 1e-3) for i, name in enumerate(names)]
     why = printed(kernels(*launches, tool="nsys")).partition("Why")[2].splitlines()
     said = [line.strip().partition(": ") for line in why if "no reason" in line]
     assert said == [(name, ": ", "no reason found (the file has no counters)") for name in "ab"]
-    counted = replace(KERNELS[1], counters={"launch__sm_count": 132.0, "sm__cycles_active.avg": 1e6})
+    counted = make.changed(KERNELS[1], counters={"launch__sm_count": 132.0, "sm__cycles_active.avg": 1e6})
     assert "copy: no reason found in its counters" in printed(kernels(counted))
 
 
 def test_the_kernel_with_the_most_time_in_all_launches_comes_first() -> None:
     """Five launches of 2 ms of a, and one of 3 ms of each other kernel: 10 ms are the largest."""
-    launches = [Kernel(str(i), "f", "a", seconds=2e-3) for i in range(5)]
-    launches += [Kernel(name, "f", name, seconds=3e-3) for name in "bcde"]
+    launches = [make.kernel(str(i), "f", "a", seconds=2e-3) for i in range(5)]
+    launches += [make.kernel(name=name, seconds=3e-3) for name in "bcde"]
     why = printed(kernels(*launches, tool="nsys")).partition("Why")[2].splitlines()
     assert [line.split(":")[0].strip() for line in why if "no reason" in line] == ["a", "b", "c"]
 
@@ -129,7 +131,7 @@ def test_the_legend_explains_the_headings_and_marks_of_the_table() -> None:
     assert "regs: registers per thread" in whole
     assert "occ." not in " ".join(printed(kernels(KERNELS[1]), 100).splitlines())
     of_lecture = printed(
-        points_view(Panel(A100, "given", points(group(KERNELS, "lecture"), A100), by="lecture")), 100
+        points_view(Panel(A100, "given", points(group(make.table(KERNELS), "lecture"), A100), by="lecture")), 100
     ).splitlines()
     assert of_lecture[2].split()[0] == "group"
     assert "groups of the profiling lecture" in " ".join(of_lecture)
@@ -156,9 +158,9 @@ def test_the_table_and_the_picture_first_tell_how_little_of_the_time_is_drawn() 
     panel = Panel(A100, "given", POINTS)
     assert printed(points_view(panel), 100).splitlines()[1].startswith("50% of the kernel time is drawn; ")
     assert [*_undrawn([panel])] == ["Not drawn: 50% of the time (no counted FLOPs or bytes)."]
-    short = replace(KERNELS[1], seconds=0.5e-3)
-    for found in ((KERNELS[0], short), (KERNELS[0], replace(short, seconds=None)), ()):
-        assert Panel(A100, "given", points(group(found, "name"), A100)).drawn_share is None
+    short = make.changed(KERNELS[1], seconds=0.5e-3)
+    for found in ((KERNELS[0], short), (KERNELS[0], make.changed(short, seconds=None)), ()):
+        assert Panel(A100, "given", points(group(make.table(found), "name"), A100)).drawn_share is None
 
 
 def test_an_anonymous_namespace_is_removed_like_others() -> None:
@@ -169,19 +171,21 @@ def test_an_anonymous_namespace_is_removed_like_others() -> None:
 
 
 def kernel(name: str, seconds: float, flops: float, dram: float) -> Kernel:
-    return Kernel(
+    return make.kernel(
         "0", "f", name, seconds=seconds, flops=Flops(fp32=flops, tensor_fp16=0), bytes=Traffic(dram, 2 * dram)
     )
 
 
 FOUND: list[Point] = points(
     group(
-        [
-            kernel("void gemm<float, 128>(float const*)", 5e-3, 50e9, 1e9),  # 10 TFLOP/s at 50 FLOP/B
-            kernel("slow", 3e-3, 3e3, 3e3),  # 1 MFLOP/s at 1 FLOP/B: far below the ceilings
-            kernel("no_flops", 1e-3, 0, 1e9),
-            kernel("no_time", 1e-6, 1e6, 1e6),
-        ],
+        make.table(
+            [
+                kernel("void gemm<float, 128>(float const*)", 5e-3, 50e9, 1e9),  # 10 TFLOP/s at 50 FLOP/B
+                kernel("slow", 3e-3, 3e3, 3e3),  # 1 MFLOP/s at 1 FLOP/B: far below the ceilings
+                kernel("no_flops", 1e-3, 0, 1e9),
+                kernel("no_time", 1e-6, 1e6, 1e6),
+            ]
+        ),
         "name",
     ),
     A100,

@@ -10,9 +10,9 @@ import pytest
 from roofmodel import read_profile
 from roofmodel.errors import WorkloadError
 from roofmodel.plot.comparison import KernelChange, MeasuredGroup
-from roofmodel.profiles.kernel import Kernel
 from roofmodel.report.checks import judge
 from roofmodel.roofline.points import Reason, group
+from tests import kernels as make
 from tests.command_line import run
 from tests.printing import printed
 
@@ -134,9 +134,9 @@ def test_a_renamed_kernel_has_as_many_launches(tmp_path: Path) -> None:
 
 
 def judged(seconds: float, **reasons: float) -> MeasuredGroup:
-    kernel = Kernel("0", "a.csv", "gemm", seconds=seconds)
+    kernel = make.kernel("0", "a.csv", "gemm", seconds=seconds)
     listed = [Reason(reason, cost, "") for reason, cost in reasons.items()]
-    return MeasuredGroup(group([kernel], "name")[0], kernel, listed)
+    return MeasuredGroup(group(make.table([kernel]), "name")[0], kernel, listed)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from roofmodel.errors import ProfileError, WorkloadError
-from roofmodel.plot import place
+from roofmodel.plot import measured, place
 from roofmodel.plot.data import points_document
 from roofmodel.plot.panels import panels_of
 from roofmodel.roofline.points import GROUPINGS
@@ -44,7 +44,7 @@ def test_one_kernel_from_raw_cells_to_its_point(small: str) -> None:
 
 def test_missing_metrics_get_one_command_for_the_device(small: str) -> None:
     line = "to collect the missing metrics, run the command of `roofmodel.ncu_command(CMD, '{}')`"
-    assert line.format("a100-sxm-80gb") in map(str, place.kernels([small], None).warnings)
+    assert line.format("a100-sxm-80gb") in map(str, measured.kernels([small], None).warnings)
     assert line.format("v100-sxm2-32gb") in map(str, place.place([small], "v100").warnings)
     Path(small).write_text(SMALL.replace("dram__bytes.sum", "some__other.sum"), encoding="utf-8")
     with pytest.raises(ProfileError, match=r"`roofmodel.ncu_command\(CMD, 'a100-sxm-80gb'\)`"):
@@ -70,7 +70,7 @@ def test_a_launch_with_a_time_of_zero_is_omitted_with_a_warning(tmp_path: Path) 
 
 
 def test_a_device_that_the_file_contradicts_gets_one_warning(small: str) -> None:
-    (warning,) = [w for w in place.kernels([small], "h100").warnings if "was given" in str(w)]
+    (warning,) = [w for w in measured.kernels([small], "h100").warnings if "was given" in str(w)]
     assert warning.startswith(f"h100-sxm was given, but {Path(small).name} has compute capability 8.0")
 
 
@@ -79,7 +79,7 @@ def test_times_alone_give_a_table_but_no_roofline(tmp_path: Path) -> None:
     file.write_text(SMALL.replace("dram__bytes.sum", "some__other.sum"), encoding="utf-8")
     with pytest.raises(ProfileError, match="no bytes were collected"):
         place.place([str(file)], "a100")
-    assert len(place.kernels([str(file)], None).kernels) == 1
+    assert len(measured.kernels([str(file)], None).kernels) == 1
 
 
 @needs_measured
@@ -119,7 +119,7 @@ def test_twelve_files_of_one_metric_each_are_one_run_of_465_kernels() -> None:
 @needs_measured
 def test_a_trace_identifies_its_device() -> None:
     trace = MEASURED / "traces" / "torch" / "gaunernst_bert-small-uncased__1016001.json.gz"
-    found = place.kernels([str(trace)], None)
+    found = measured.kernels([str(trace)], None)
     identification = found.runs[0].identification
     assert identification is not None
     assert (identification.device.id, identification.source) == ("h100-sxm", "attributes")
@@ -129,7 +129,7 @@ def test_a_trace_identifies_its_device() -> None:
 
 @needs_measured
 def test_kernels_of_a_device_without_a_file_are_listed() -> None:
-    found = place.kernels([str(MEASURED / "traces" / "nsys" / "one_kernel_rtx_a4500.sqlite")], None)
+    found = measured.kernels([str(MEASURED / "traces" / "nsys" / "one_kernel_rtx_a4500.sqlite")], None)
     identified = found.runs[0].identification
     assert identified is not None
     assert (identified.source, identified.known_name) == ("file", None)

@@ -31,7 +31,7 @@ _TOKENS = (
 def check(data: bytes, path: Path) -> None:
     """Read `data`, written to `path`; fail unless it is refused properly or gives plausible figures."""
     from roofmodel.plot.data import kernels_document
-    from roofmodel.plot.place import DeviceProfile, MeasuredKernels
+    from roofmodel.plot.measured import DeviceProfile, MeasuredKernels
     from roofmodel.profiles import reading  # not before atheris watches what is imported
 
     path.write_bytes(data)

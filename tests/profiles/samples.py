@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 
 from roofmodel.errors import ProfileError
 from roofmodel.profiles.kernel import Profile
+from roofmodel.profiles.timelines.kernels import profile
+from roofmodel.profiles.timelines.timeline import Timeline
 
 MEASURED = Path(os.environ.get("ROOF_MEASURED") or Path(__file__).parents[2].parent / "shared" / "measured")
 needs_measured = pytest.mark.skipif(
@@ -35,6 +37,11 @@ def measured(path: str) -> Path:
 def content(path: Path) -> bytes:
     """The decompressed bytes of a file."""
     return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+
+
+def profile_of(read: Callable[[BinaryIO, str], Timeline]) -> Reader:
+    """The reader of a format as a reader of profiles."""
+    return lambda file, name: profile(read(file, name))
 
 
 def read_text(read: Reader, text: str) -> Profile:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from roofmodel.errors import ProfileError
 from roofmodel.profiles import nsys, signatures
 from roofmodel.profiles.kernel import Evidence
-from tests.profiles.samples import assert_error_or_table, content, measured, mutilations, read_text
+from tests.profiles.samples import assert_error_or_table, content, measured, mutilations, profile_of, read_text
 
 # globalTid = hardware, virtual machine, process, thread: 8 + 8 + 24 + 24 bits
 HOST = 1 << 56 | 2 << 48
@@ -101,7 +101,7 @@ class Export:
         return self.database.serialize()
 
     def read(self):
-        return nsys.read(io.BytesIO(self.bytes()), "sample")
+        return profile_of(nsys.read)(io.BytesIO(self.bytes()), "sample")
 
 
 def export(*more):
@@ -248,7 +248,7 @@ def test_all_commands_join_the_device_by_its_cuda_ordinal():
     sample = export(GPU).kernel(deviceId=0)
     sample.add("TARGET_INFO_GPU", id=0, cuDevice=1, **A100 | dict(name="NVIDIA A40", smCount=84))
     sample.add("TARGET_INFO_GPU", id=1, cuDevice=0, **A100)
-    assert nsys.read_timeline(io.BytesIO(sample.bytes()), "sample").evidence == (A100_EVIDENCE,)
+    assert nsys.read(io.BytesIO(sample.bytes()), "sample").evidence == (A100_EVIDENCE,)
 
 
 def test_calls_without_work_of_the_gpu_are_not_a_missing_option():
@@ -330,7 +330,7 @@ def test_a_file_on_disk_is_read_in_place_and_not_changed(tmp_path):
     path.chmod(0o400)
     before = path.stat().st_mtime_ns
     with path.open("rb") as file:
-        assert len(nsys.read(file, "sample").kernels) == 1
+        assert len(profile_of(nsys.read)(file, "sample").kernels) == 1
     assert path.stat().st_mtime_ns == before
     assert [found.name for found in tmp_path.iterdir()] == [path.name]
 
@@ -343,7 +343,7 @@ SQLITE = (
 @settings(max_examples=300, deadline=None)
 @given(mutilations(SQLITE))
 def test_a_mutilated_database_gives_an_error_or_a_table(data):
-    assert_error_or_table(nsys.read, data)
+    assert_error_or_table(profile_of(nsys.read), data)
 
 
 @pytest.mark.parametrize(
@@ -366,14 +366,16 @@ def test_a_number_that_is_none_is_refused_with_its_table(table, column):
 
 def test_a_message_on_a_damaged_database_does_not_quote_it():
     with pytest.raises(ProfileError, match=r"cannot be read \(SQLITE_\w+\)") as caught:
-        nsys.read(io.BytesIO(SQLITE.replace(b"CREATE TABLE NVTX_EVENTS (", b"CREATE TABLE NVTX\x1bEVENTS !")), "sample")
+        profile_of(nsys.read)(
+            io.BytesIO(SQLITE.replace(b"CREATE TABLE NVTX_EVENTS (", b"CREATE TABLE NVTX\x1bEVENTS !")), "sample"
+        )
     assert "NVTX" not in str(caught.value)
 
 
 def test_a_damaged_schema_that_is_not_utf_8_is_refused():
     damaged = export().kernel().bytes().replace(b"CREATE TABLE StringIds", b"CREATE T\xeaBLE StringIds")
     with pytest.raises(ProfileError, match="sample: the SQLite database cannot be read"):
-        nsys.read(io.BytesIO(damaged), "sample")
+        profile_of(nsys.read)(io.BytesIO(damaged), "sample")
 
 
 def schema(name):
@@ -408,14 +410,16 @@ def test_the_measured_export_equals_its_row():
     raw = sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)
     ((start, end),) = raw.execute("SELECT start, end FROM CUPTI_ACTIVITY_KIND_KERNEL").fetchall()
     with path.open("rb") as file:
-        profile = nsys.read(file, path.name)
+        profile = profile_of(nsys.read)(file, path.name)
     (kernel,) = profile.kernels
     assert kernel.seconds == (end - start) / 1e9 == pytest.approx(1.448e-3, abs=5e-7)
     assert kernel.process == str(raw.execute("SELECT pid FROM TARGET_INFO_CUDA_DEVICE").fetchone()[0])
     raw.close()
     assert profile.evidence[0].name == "NVIDIA RTX A4500"
     assert profile.evidence[0].dram_bandwidth == 640.08e9
-    assert nsys.read(io.BytesIO(content(path)), path.name) == profile  # the same from a stream without a file
+    assert (
+        profile_of(nsys.read)(io.BytesIO(content(path)), path.name) == profile
+    )  # the same from a stream without a file
 
 
 # The CSV of `nsys stats`
@@ -445,7 +449,7 @@ PID,TID,DevId,API Function,GridXYZ,BlockXYZ,Kernel Name
 
 
 def read(text):
-    return read_text(nsys.read, text)
+    return read_text(profile_of(nsys.read), text)
 
 
 def test_a_summary_has_instances_and_total_time():
@@ -584,14 +588,14 @@ def test_files_of_other_tools_are_not_recognized():
 @given(mutilations((SUM + "\n" + GPU_TRACE + "\n" + EXEC + "\n" + PRINTED).encode()))
 def test_a_mutilated_print_gives_an_error_or_a_table(data):
     signatures.nsys(data)
-    assert_error_or_table(nsys.read, data)
+    assert_error_or_table(profile_of(nsys.read), data)
 
 
 def test_the_measured_summary_equals_its_rows():
     path = measured("traces/nsys/nsys_rtx5090_cuda_gpu_kern_sum.csv")
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
-    profile = nsys.read(io.BytesIO(content(path)), path.name)
+    profile = profile_of(nsys.read)(io.BytesIO(content(path)), path.name)
     assert len(profile.kernels) == len(rows) == 113
     assert sum(k.invocations for k in profile.kernels) == sum(int(row["Instances"]) for row in rows)
     total_ns = sum(int(row["Total Time (ns)"]) for row in rows)
@@ -621,7 +625,7 @@ def test_views_and_virtual_tables_are_not_read(tmp_path, schema):
     with closing(sqlite3.connect(path)) as database:
         database.executescript(schema)
     with path.open("rb") as file, pytest.raises(ProfileError, match=r"no table StringIds|contains no kernels"):
-        nsys.read(file, "x.sqlite")
+        profile_of(nsys.read)(file, "x.sqlite")
 
 
 def test_a_computed_column_is_not_read(tmp_path):
@@ -632,7 +636,7 @@ def test_a_computed_column_is_not_read(tmp_path):
         database.execute("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL (start, end, demangledName) VALUES (0, 1, 1)")
         database.commit()
     with path.open("rb") as file:
-        assert [kernel.name for kernel in nsys.read(file, "x.sqlite").kernels] == ["k"]
+        assert [kernel.name for kernel in profile_of(nsys.read)(file, "x.sqlite").kernels] == ["k"]
 
 
 def test_a_database_with_more_rows_than_bytes_is_refused(tmp_path):
@@ -655,4 +659,4 @@ def test_a_database_with_more_rows_than_bytes_is_refused(tmp_path):
     content[page + 12 : page + 12 + 3000] = content[page + 12 : page + 14] * 1500
     path.write_bytes(content)
     with path.open("rb") as file, pytest.raises(ProfileError, match="the SQLite database cannot be read"):
-        nsys.read(file, "x.sqlite")
+        profile_of(nsys.read)(file, "x.sqlite")

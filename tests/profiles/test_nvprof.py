@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from roofmodel.errors import ProfileError
 from roofmodel.profiles import nvprof, signatures
 from roofmodel.profiles.kernel import Evidence
-from tests.profiles.samples import assert_error_or_table, content, measured, mutilations, read_text
+from tests.profiles.samples import assert_error_or_table, content, measured, mutilations, profile_of, read_text
 
 HEADER = (
     '"Start","Duration","Grid X","Grid Y","Grid Z","Block X","Block Y","Block Z","Registers Per Thread",'
@@ -71,7 +71,7 @@ Device "Tesla K40c (1)"
 
 
 def read(text):
-    return read_text(nvprof.read, text)
+    return read_text(profile_of(nvprof.read), text)
 
 
 def test_a_trace_row_takes_its_units_from_the_units_row():
@@ -376,7 +376,7 @@ def test_a_run_without_kernels_is_an_empty_profile_with_a_warning():
 def test_a_powershell_redirect_is_decoded(encoding):
     data = TRACE.replace("\n", "\r\n").encode(encoding)
     assert signatures.nvprof(data[:200])
-    assert [k.seconds for k in nvprof.read(io.BytesIO(data), "sample").kernels] == [0.041306943, 0.0005]
+    assert [k.seconds for k in profile_of(nvprof.read)(io.BytesIO(data), "sample").kernels] == [0.041306943, 0.0005]
 
 
 @pytest.mark.parametrize("text", [TRACE, SUMMARY, METRICS, TEXT_TRACE, TEXT_SUMMARY, TEXT_METRICS])
@@ -407,19 +407,19 @@ def test_files_of_other_tools_are_not_recognized():
 @given(mutilations((TRACE + SUMMARY).encode()))
 def test_a_mutilated_trace_gives_an_error_or_a_table(data):
     signatures.nvprof(data)
-    assert_error_or_table(nvprof.read, data)
+    assert_error_or_table(profile_of(nvprof.read), data)
 
 
 @settings(max_examples=200, deadline=None)
 @given(mutilations((METRICS + TEXT_METRICS).encode()))
 def test_mutilated_metrics_give_an_error_or_a_table(data):
-    assert_error_or_table(nvprof.read, data)
+    assert_error_or_table(profile_of(nvprof.read), data)
 
 
 @settings(max_examples=200, deadline=None)
 @given(mutilations((TEXT_TRACE + TEXT_SUMMARY).encode()))
 def test_mutilated_text_gives_an_error_or_a_table(data):
-    assert_error_or_table(nvprof.read, data)
+    assert_error_or_table(profile_of(nvprof.read), data)
 
 
 def test_the_measured_trace_equals_its_rows():
@@ -427,7 +427,7 @@ def test_the_measured_trace_equals_its_rows():
     rows = list(csv.DictReader(line for line in path.read_text().splitlines() if not line.startswith("==")))[1:]
     with path.open("rb") as file:
         assert signatures.nvprof(path.read_bytes()[:65536])
-        profile = nvprof.read(file, path.name)
+        profile = profile_of(nvprof.read)(file, path.name)
     launched = [row for row in rows if row["Grid X"]]  # the 9 other rows are copies and memsets
     assert (len(launched), len(rows)) == (4, 13)
     assert [k.name for k in profile.kernels] == [row["Name"] for row in launched]
@@ -441,7 +441,7 @@ def test_the_measured_text_trace_equals_its_lines():
     units = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
     lines = re.findall(r"^\s*[\d.]+[mun]?s\s+([\d.]+)([mun]?s)\s.*\[\d+\]$", path.read_text(), re.MULTILINE)
     copies = len(re.findall(r"\[CUDA memcpy DtoH\]", path.read_text()))
-    profile = nvprof.read(io.BytesIO(content(path)), path.name)
+    profile = profile_of(nvprof.read)(io.BytesIO(content(path)), path.name)
     assert (len(profile.kernels), len(lines), copies) == (501, 501, 103)
     assert sum(k.seconds for k in profile.kernels) == pytest.approx(sum(float(n) * units[u] for n, u in lines))
     assert profile.warnings == ("103 memory copies and memsets are not listed as kernels",)
@@ -449,6 +449,6 @@ def test_the_measured_text_trace_equals_its_lines():
 
 def test_the_measured_run_without_kernels_is_empty_and_says_so():
     path = measured("traces/nvprof/nvprof_summary_text_titanxp.txt")
-    profile = nvprof.read(io.BytesIO(content(path)), path.name)
+    profile = profile_of(nvprof.read)(io.BytesIO(content(path)), path.name)
     assert profile.kernels == ()
     assert any("recorded no kernels" in warning for warning in profile.warnings)

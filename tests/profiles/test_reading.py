@@ -9,6 +9,7 @@ import sqlite3
 import sys
 import threading
 from contextlib import closing
+from types import ModuleType
 
 import pytest
 from hypothesis import given, settings
@@ -16,10 +17,11 @@ from hypothesis import strategies as st
 
 from roofmodel.errors import ProfileError
 from roofmodel.profiles import reading, streams
-from roofmodel.profiles.kernel import Kernel, Profile, without_impossible_values
-from roofmodel.profiles.reading import read, read_each_file
+from roofmodel.profiles.reading import read
+from roofmodel.profiles.timelines.timeline import Timeline
 from roofmodel.roofline.categories import base_name
 from roofmodel.roofline.points import group
+from tests import kernels as make
 from tests.profiles.ncu.samples import HEADER, row
 from tests.profiles.samples import MEASURED, needs_measured
 
@@ -202,8 +204,8 @@ def test_impossible_values_of_a_kernel_are_unknown_with_a_warning(write):
 
 def test_the_limit_of_a_time_is_that_of_a_launch():
     """A summary has the time of all launches of a name: 1.5 million seconds are possible for two, not for one."""
-    summary = [Kernel("0", "a.csv", "k", seconds=1.5e6, invocations=launches) for launches in (1, 2)]
-    kernels, warnings = without_impossible_values(summary)
+    kernels = make.columns({"seconds": 1.5e6, "invocations": launches} for launches in (1, 2))
+    warnings = kernels.without_impossible_values()
     assert [kernel.seconds for kernel in kernels] == [None, 1.5e6]
     assert len(warnings) == 1
 
@@ -226,11 +228,11 @@ def test_a_trace_with_two_lists_of_events_is_refused(write):
 
 
 def test_files_of_different_tools_are_refused(write, monkeypatch):
-    def toy(stream, name):
-        return Profile("toy", (name,), (Kernel("0", name, "k"),))
-
-    readers = (*reading.READERS, ("Toy", lambda head: head.startswith(b"TOY"), read_each_file(toy)))
-    monkeypatch.setattr(reading, "READERS", readers)
+    toy = ModuleType("toy")
+    toy.read = lambda stream, name: Timeline("toy", name, make.columns([{"file": name}]))
+    monkeypatch.setitem(sys.modules, "roofmodel.profiles.toy", toy)
+    of_toys = reading.ProfileFormat("Toy", lambda head: head.startswith(b"TOY"), "toy")
+    monkeypatch.setattr(reading, "FORMATS", (*reading.FORMATS, of_toys))
     toys = [write("t1", "TOY"), write("t2", "TOY2")]
     assert [kernel.file for kernel in read(toys).kernels] == [str(path) for path in toys]
     with pytest.raises(ProfileError, match=r"different tools.*Nsight Compute.*Toy"):

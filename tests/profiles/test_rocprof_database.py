@@ -18,6 +18,7 @@ from roofmodel.profiles import rocprof, signatures
 from roofmodel.profiles.kernel import Profile
 from roofmodel.profiles.reading import read
 from roofmodel.profiles.timelines import reading as timelines
+from roofmodel.profiles.timelines.kernels import profile
 from roofmodel.roofline.judged_kernels import reasons_by_group
 from tests.profiles.samples import assert_error_or_table, mutilations
 
@@ -257,7 +258,7 @@ def test_a_database_without_kernels_is_refused(tmp_path: Path) -> None:
 
 
 def _profile(file: io.BytesIO, name: str) -> Profile:
-    return rocprof.read_all([(file, name)])
+    return profile(rocprof.read_all([(file, name)]))
 
 
 @settings(max_examples=300, deadline=None)

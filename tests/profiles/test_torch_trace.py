@@ -11,7 +11,7 @@ from roofmodel.errors import ProfileError
 from roofmodel.profiles import reading, signatures, torch_trace
 from roofmodel.profiles.kernel import Evidence
 from roofmodel.roofline.device import identify
-from tests.profiles.samples import assert_error_or_table, content, measured, mutilations, read_text
+from tests.profiles.samples import assert_error_or_table, content, measured, mutilations, profile_of, read_text
 
 GRAPH = Path(__file__).parents[1] / "data/gpu/h100/trace-graph.json.gz"
 H100 = dict(id=0, name="NVIDIA H100 80GB HBM3", totalGlobalMem=85018279936, computeMajor=9, computeMinor=0)
@@ -39,7 +39,7 @@ def trace(*events, **more):
 
 
 def read(text):
-    return read_text(torch_trace.read, text)
+    return read_text(profile_of(torch_trace.read), text)
 
 
 def test_only_kernels_are_listed_and_copies_are_counted():
@@ -68,7 +68,7 @@ REAL_OPERATORS = {  # all kernels, kernels with an operator
 @pytest.mark.parametrize("name", REAL_OPERATORS)
 def test_kernels_of_every_generation_have_the_operator_that_launched_them(name):
     with reading.opened_sources([measured(f"traces/torch/{name}")]) as (source,), source.open() as stream:
-        kernels = torch_trace.read(stream, name).kernels
+        kernels = profile_of(torch_trace.read)(stream, name).kernels
     assert (len(kernels), sum(kernel.call is not None for kernel in kernels)) == REAL_OPERATORS[name]
 
 
@@ -77,11 +77,11 @@ def test_kernels_of_every_generation_have_the_operator_that_launched_them(name):
 )
 def test_the_operator_that_encloses_a_launch_is_the_one_with_its_external_id(name):
     document = json.loads(content(measured(f"traces/torch/{name}")))
-    by_id = torch_trace.read(io.BytesIO(json.dumps(document).encode()), name).kernels
+    by_id = profile_of(torch_trace.read)(io.BytesIO(json.dumps(document).encode()), name).kernels
     for item in document["traceEvents"]:
         if item.get("cat") == "kernel":
             del item["args"]["External id"]
-    by_launch = torch_trace.read(io.BytesIO(json.dumps(document).encode()), name).kernels
+    by_launch = profile_of(torch_trace.read)(io.BytesIO(json.dumps(document).encode()), name).kernels
     assert [kernel.call for kernel in by_launch] == [kernel.call for kernel in by_id]
 
 
@@ -317,7 +317,7 @@ SAMPLE = trace(
 @given(mutilations(SAMPLE))
 def test_a_mutilated_trace_gives_an_error_or_a_table(data):
     signatures.torch_trace(data)
-    assert_error_or_table(torch_trace.read, data)
+    assert_error_or_table(profile_of(torch_trace.read), data)
 
 
 MEASURED = {
@@ -335,7 +335,7 @@ MEASURED = {
 def test_measured_traces_equal_their_events(name):
     raw = content(measured(f"traces/torch/{name}.json.gz"))
     assert signatures.torch_trace(raw[:65536])
-    profile = torch_trace.read(io.BytesIO(raw), name)
+    profile = profile_of(torch_trace.read)(io.BytesIO(raw), name)
     events = [e for e in json.loads(raw, parse_float=Decimal)["traceEvents"] if e.get("ph") == "X"]
     microseconds = [Decimal(e["dur"]) for e in events if e["cat"] == "kernel"]
     assert (len(profile.kernels), sum(microseconds)) == (MEASURED[name][0], Decimal(MEASURED[name][1]))
@@ -349,14 +349,14 @@ def test_measured_traces_equal_their_events(name):
     ["cpu_only_rank-34.Jul_15_10_52_41.1074.pt.trace", "cupti_profiler_benchmark_result_924719_1679055439_trace"],
 )
 def test_measured_traces_without_kernels_are_empty_and_say_so(name):
-    profile = torch_trace.read(io.BytesIO(content(measured(f"traces/torch/{name}.json.gz"))), name)
+    profile = profile_of(torch_trace.read)(io.BytesIO(content(measured(f"traces/torch/{name}.json.gz"))), name)
     assert profile.kernels == ()
     assert "collect with" in profile.warnings[0]
 
 
 def test_measured_backward_kernels_lie_in_the_backward_range():
     raw = content(measured("traces/torch/nccl_parser_config_nccl_data.json.gz"))
-    profile = torch_trace.read(io.BytesIO(raw), "nccl")
+    profile = profile_of(torch_trace.read)(io.BytesIO(raw), "nccl")
     backward = Counter(k.nvtx[0] for k in profile.kernels if "## backward ##" in k.nvtx)
     assert set(backward) == {"ProfilerStep#4", "ProfilerStep#5", "ProfilerStep#6"}
     assert len(set(backward.values())) == 1  # the three steps have equal work
@@ -376,7 +376,7 @@ class _Recorded(io.BytesIO):
 def test_a_small_trace_is_read_without_the_memory_of_the_largest():
     """A buffered stream allocates all that `read` asks for: 4 GiB, more than `ulimit -v` may allow."""
     stream = _Recorded(b'{"schemaVersion": 1, "traceEvents": []}')
-    torch_trace.read(stream, "sample")
+    profile_of(torch_trace.read)(stream, "sample")
     assert 0 < stream.largest <= 2**20
 
 

@@ -14,13 +14,14 @@ from roofmodel.errors import RoofError
 from roofmodel.plot import place
 from roofmodel.profiles.kernel import Flops, Kernel
 from roofmodel.roofline.ceilings import choose_ceilings, kernel_clock
+from tests import kernels as make
 from tests.profiles.samples import MEASURED, needs_measured
 
 V100, H100 = Device.load("v100-sxm2-16gb"), Device.load("h100")
 
 
 def kernel(clock: float | None, seconds: float | None = 1e-3, **flops: float) -> Kernel:
-    return Kernel("0", "f", "k", clock=clock, seconds=seconds, flops=Flops(**flops))
+    return make.kernel("0", "f", "k", clock=clock, seconds=seconds, flops=Flops(**flops))
 
 
 def test_the_mean_clock_is_cycles_divided_by_seconds() -> None:

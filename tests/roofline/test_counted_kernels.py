@@ -23,7 +23,7 @@ from roofmodel.roofline.counted_kernels import (
 from roofmodel.roofline.matrix_operators import FORMULAS, causal_pairs
 from roofmodel.roofline.recorded_inputs import Arguments, NotCounted, Work
 from tests.operations import operations
-from tests.profiles.samples import measured
+from tests.profiles.samples import measured, profile_of
 from tests.trace.runs import event, written
 
 torch = pytest.importorskip("torch")
@@ -575,7 +575,7 @@ def test_damaged_arguments_give_a_reason_and_no_error():
 
 def test_every_kernel_of_the_vit_trace_has_numbers_or_a_reason():
     with gzip.open(measured("traces/torch/Falconsai_nsfw_image_detection__1016002.json.gz")) as file:
-        profile = torch_trace.read(file, "vit")
+        profile = profile_of(torch_trace.read)(file, "vit")
     assert len(profile.kernels) == 154
     calls = [kernel.call for kernel in profile.kernels]
     assert all(call is not None and call.inputs for call in calls)
@@ -632,7 +632,7 @@ def test_kernels_of_a_cuda_graph_do_not_count_as_the_operator_that_launched_it(t
     ]
     path = written(tmp_path, event("cpu_op", "aten::mm", 5, 20, **shapes), graph)
     with open(path, "rb") as file:
-        profile = torch_trace.read(file, "trace")
+        profile = profile_of(torch_trace.read)(file, "trace")
     assert [kernel.call.name for kernel in profile.kernels] == ["aten::mm"] * 2
     assert [each.reason for each in with_counts(profile, Device.load("a100"))[1]] == [IN_GRAPH] * 2
 

@@ -13,9 +13,10 @@ from roofmodel.compare.compare import compare
 from roofmodel.compare.diagnosis import reasons
 from roofmodel.counting.tensors import FORMATS, Widths
 from roofmodel.devices.device import Device
-from roofmodel.profiles.kernel import Flops, Kernel, Traffic
+from roofmodel.profiles.kernel import Flops, Traffic
 from roofmodel.roofline.formats import format_mismatch, gemm_format, pipes_in_use
 from roofmodel.roofline.points import group, points
+from tests import kernels as make
 from tests.compare import traces
 from tests.profiles.samples import measured
 
@@ -47,16 +48,16 @@ def widths(dtype: str, weights: str | None = None) -> Widths:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_name_of_a_gemm_gives_its_format(name: str) -> None:
-    assert gemm_format(Kernel("1", "f", name)) == NAMES[name]
+    assert gemm_format(make.kernel("1", "f", name)) == NAMES[name]
 
 
 def test_counters_take_precedence_over_names() -> None:
     flops = Flops(tensor_tf32=1e9, tensor_fp16=0.0)
-    assert gemm_format(Kernel("1", "f", "sgemm", flops=flops)) == "tf32"
+    assert gemm_format(make.kernel("1", "f", "sgemm", flops=flops)) == "tf32"
 
 
 def test_the_format_with_the_longest_time_is_compared() -> None:
-    tf32, fp16 = (Kernel("1", "f", name, seconds=s) for name, s in (("gemm_tf32f32", 3.0), ("gemm_fp16", 2.0)))
+    tf32, fp16 = (make.kernel("1", "f", name, seconds=s) for name, s in (("gemm_tf32f32", 3.0), ("gemm_fp16", 2.0)))
     found = format_mismatch([tf32, fp16], widths("fp16"))
     assert found is not None
     assert (found.measured, found.given, found.width_ratio) == ("tf32", "fp16", 2)
@@ -66,7 +67,7 @@ def test_the_format_with_the_longest_time_is_compared() -> None:
     assert str(found.message).endswith('use dtype="tf32"')
     assert format_mismatch([tf32, fp16, fp16], widths("fp16")) is None
     assert format_mismatch([fp16], widths("bf16")) is None  # the same width and speed
-    assert format_mismatch([Kernel("1", "f", "gemm_fp8", seconds=1.0)], widths("bf16", "fp8_block")) is None
+    assert format_mismatch([make.kernel("1", "f", "gemm_fp8", seconds=1.0)], widths("bf16", "fp8_block")) is None
     assert format_mismatch([], widths("fp16")) is None
 
 
@@ -114,10 +115,10 @@ def test_the_picture_has_a_legend_and_all_findings(hw: str, line: str, tmp_path:
 def test_kernels_without_flops_have_the_ceiling_of_the_format_in_their_names(name: str, pipes: list[str]) -> None:
     """Not the highest one of the device, which is int8 on T4."""
     device = Device.load("t4")
-    kernel = Kernel(
+    kernel = make.kernel(
         id="0", file="f", name=name, seconds=1e-3, flops=Flops(fp32=0, tensor_fp16=0), bytes=Traffic(dram=1e6)
     )
-    assert [pipe.name for pipe in pipes_in_use(points(group([kernel], "name"), device), device)] == pipes
+    assert [pipe.name for pipe in pipes_in_use(points(group(make.table([kernel]), "name"), device), device)] == pipes
 
 
 def test_without_kernels_all_pipes_are_shown() -> None:

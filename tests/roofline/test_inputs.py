@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from roofmodel.errors import ProfileError, RoofError
-from roofmodel.plot import place
-from roofmodel.profiles.kernel import Flops, Kernel, Profile, ReaderWarning
+from roofmodel.plot import measured, place
+from roofmodel.profiles.kernel import Flops, Profile, ReaderWarning
 from roofmodel.roofline import inputs
 from roofmodel.roofline.inputs import with_times
+from tests import kernels as make
 from tests.plot.test_place import SMALL
 
 TIMES = '"Time(%)","Total Time (ns)","Instances","Avg (ns)","Name"\n100.0,20000,1,20000.0,"saxpy"\n'
@@ -109,7 +110,7 @@ def test_files_of_two_devices_without_names_are_refused() -> None:
     Path("v.csv").write_text(SMALL.replace('"8.0"', '"7.0"'), encoding="utf-8")
     with pytest.raises(RoofError, match=r"different devices.*a\.csv@a100 v\.csv@v100"):
         place.place(["a.csv", "v.csv"], None)
-    found = place.kernels(["a.csv", "v.csv"], None)
+    found = measured.kernels(["a.csv", "v.csv"], None)
     assert len(found.kernels) == 2
     assert any("a.csv@a100 v.csv@v100" in str(warning) for warning in found.warnings)
     assert len(place.place(["a.csv", "v.csv@v100"], None).rooflines) == 2
@@ -117,10 +118,10 @@ def test_files_of_two_devices_without_names_are_refused() -> None:
 
 def profile(tool: str, *launches: tuple[str, float | None], **more: Any) -> Profile:
     kernels = tuple(
-        Kernel(id=str(i), file=tool, name=name, seconds=seconds, flops=Flops(fp32=100), **more)
+        make.kernel(id=str(i), file=tool, name=name, seconds=seconds, flops=Flops(fp32=100), **more)
         for i, (name, seconds) in enumerate(launches)
     )
-    return Profile(tool, (tool,), kernels)
+    return Profile(tool, (tool,), make.table(kernels))
 
 
 def seconds(found: Profile, name: str) -> list[float | None]:
@@ -140,12 +141,14 @@ def test_launches_match_in_order_despite_different_template_arguments() -> None:
 def test_launches_of_one_name_are_distinguished_by_grid_and_block() -> None:
     small, large = ({"grid": (n, 1, 1), "block": (128, 1, 1)} for n in (1, 64))
     counted = Profile(
-        "ncu", ("ncu",), (*profile("ncu", ("k", 9.0), **small).kernels, *profile("ncu", ("k", 9.0), **large).kernels)
+        "ncu",
+        ("ncu",),
+        make.table([*profile("ncu", ("k", 9.0), **small).kernels, *profile("ncu", ("k", 9.0), **large).kernels]),
     )
     timed = Profile(
         "nsys",
         ("nsys",),
-        (*profile("nsys", ("k", 5.0), **large).kernels, *profile("nsys", ("k", 1.0), **small).kernels),
+        make.table([*profile("nsys", ("k", 5.0), **large).kernels, *profile("nsys", ("k", 1.0), **small).kernels]),
     )
     assert [(k.grid, k.seconds) for k in with_times(counted, timed).kernels] == [((1, 1, 1), 1.0), ((64, 1, 1), 5.0)]
 
@@ -181,5 +184,5 @@ def test_warnings_about_replaced_times_and_unused_counters_are_dropped() -> None
     counted = replace(profile("ncu", ("a", None)), warnings=(untimed, uncounted, of_file))
     timed = replace(profile("nsys", ("a", 1.0)), warnings=(uncounted, of_other))
     assert with_times(counted, timed).warnings == (uncounted, of_file, of_other)
-    counted = replace(counted, kernels=(*counted.kernels, *profile("ncu", ("b", None)).kernels))
+    counted = replace(counted, kernels=make.table([*counted.kernels, *profile("ncu", ("b", None)).kernels]))
     assert untimed in with_times(counted, timed).warnings

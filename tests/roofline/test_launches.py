@@ -11,10 +11,11 @@ import pytest
 from roofmodel import plot
 from roofmodel.devices.device import Device
 from roofmodel.errors import ProfileError, WorkloadError
-from roofmodel.profiles.kernel import Kernel, Traffic
+from roofmodel.profiles.kernel import Traffic
 from roofmodel.report.checks import judge
 from roofmodel.roofline.launches import InstructionPoint, instruction_points, issue_peak
 from roofmodel.roofline.panel import MIN_SHARE
+from tests import kernels as make
 from tests.printing import printed
 
 H100 = Device.load("h100")
@@ -25,7 +26,7 @@ DIAGNOSED = Path(__file__).parents[1] / "data/gpu/h100/diagnosed/raw.csv.gz"
 def points(**counters: float) -> dict[str, InstructionPoint]:
     """1 ms of 1 M warp instructions that move 320 MB from DRAM, by level."""
     values = {"smsp__inst_executed.sum": 1e6, **counters}
-    kernel = Kernel("0", "a.csv", "sort", seconds=1e-3, bytes=Traffic(dram=320e6), counters=values)
+    kernel = make.kernel("0", "a.csv", "sort", seconds=1e-3, bytes=Traffic(dram=320e6), counters=values)
     return {point.level: point for point in instruction_points([kernel], "name", H100)}
 
 

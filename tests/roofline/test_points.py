@@ -22,18 +22,19 @@ from roofmodel.roofline.points import (
     predicted_points,
 )
 from roofmodel.steps.estimate import estimate
+from tests import kernels as make
 
 A100 = Device.load("a100")  # 312 TFLOP/s tensor fp16, 19.5 fp32, 2039 GB/s
 
 
 def kernel(name: str = "k", seconds: float | None = 1e-3, **more: Any) -> Kernel:
-    return Kernel(id="0", file="f", name=name, seconds=seconds, **more)
+    return make.kernel(id="0", file="f", name=name, seconds=seconds, **more)
 
 
 def test_a_kernel_at_half_of_its_memory_ceiling() -> None:
     # 1 GB in 1 ms of 2.039 GB possible: 1 / 2.039; 2 GFLOP per 1 GB: 2 FLOP/B, 2 TFLOP/s of 4.078 attainable
     k = kernel(flops=Flops(fp32=2e9, tensor_fp16=0), bytes=Traffic(dram=1e9))
-    (point,) = points(group([k], "name"), A100)
+    (point,) = points(group(make.table([k]), "name"), A100)
     assert point.intensity == 2
     assert point.flops_per_second == pytest.approx(2e12)
     assert point.attainable == pytest.approx(2 * 2039e9)
@@ -44,14 +45,14 @@ def test_a_kernel_at_half_of_its_memory_ceiling() -> None:
 
 def test_a_tensor_core_kernel_is_compared_with_the_peak_of_its_pipe() -> None:
     k = kernel(flops=Flops(fp32=1e9, tensor_fp16=156e9), bytes=Traffic(dram=1e6))
-    (point,) = points(group([k], "name"), A100)
+    (point,) = points(group(make.table([k]), "name"), A100)
     assert (point.bound, point.pipe) == ("compute", "tensor_fp16")
     assert point.fraction == pytest.approx(0.5)  # 156 GFLOP take 0.5 ms at 312 TFLOP/s; the fp32 FLOPs take less
 
 
 def test_without_tensor_counters_a_point_is_a_lower_bound() -> None:
     k = kernel(flops=Flops(fp32=1e9), bytes=Traffic(dram=1e9))
-    assert points(group([k], "name"), A100)[0].incomplete is True
+    assert points(group(make.table([k]), "name"), A100)[0].incomplete is True
 
 
 @pytest.mark.parametrize(
@@ -73,19 +74,22 @@ def test_uncounted_flops_make_only_a_memory_bound_unknown() -> None:
     # of 2 ms, 1 GB takes 0.49 ms and 30 GFLOP of fp32 take 1.54 ms; uncounted tensor FLOPs only add compute time
     small = kernel(seconds=2e-3, flops=Flops(fp32=1e9), bytes=Traffic(dram=1e9))
     large = kernel(seconds=2e-3, flops=Flops(fp32=30e9), bytes=Traffic(dram=1e9))
-    assert [points(group([k], "name"), A100)[0].bound for k in (small, large)] == [None, "compute"]
+    assert [points(group(make.table([k]), "name"), A100)[0].bound for k in (small, large)] == [
+        None,
+        "compute",
+    ]
 
 
 @pytest.mark.parametrize("name", ["nchwToNhwcKernel", "vectorized_elementwise_kernel", "cunn_SoftMaxForward"])
 def test_a_kernel_that_only_moves_data_is_memory_bound_without_flop_counters(name: str) -> None:
     k = kernel(name, seconds=2e-3, bytes=Traffic(dram=1e9))  # 1 GB in 2 ms: 500 GB/s
-    (point,) = points(group([k], "name"), A100)
+    (point,) = points(group(make.table([k]), "name"), A100)
     assert (point.bound, point.incomplete, point.bytes_per_second) == ("memory", True, 5e11)
 
 
 def test_each_collected_level_has_a_point() -> None:
     k = kernel(flops=Flops(fp32=1e9), bytes=Traffic(dram=1e8, l1=1e9))
-    found = points(group([k], "name"), A100)
+    found = points(group(make.table([k]), "name"), A100)
     assert [(p.level, p.intensity) for p in found] == [("dram", 10), ("l1", 1)]
 
 
@@ -95,7 +99,7 @@ def test_the_infinity_cache_has_a_ceiling_wherever_dram_has_one() -> None:
 
     def ceilings(hw: str, *kernels: Kernel) -> dict[str, float | None]:
         device = Device.load(hw)
-        panel = Panel(device, "given", points(group([*kernels], "name"), device))
+        panel = Panel(device, "given", points(group(make.table([*kernels]), "name"), device))
         return {level.label: level.bandwidth for level in panel.levels}
 
     assert ceilings("mi300x") == {"DRAM": 5.3e12, "Infinity Cache": 17.2e12}
@@ -106,36 +110,36 @@ def test_the_infinity_cache_has_a_ceiling_wherever_dram_has_one() -> None:
 
 def test_a_value_that_one_launch_lacks_is_unknown_for_the_group() -> None:
     both = [kernel(flops=Flops(fp32=1.0), bytes=Traffic(dram=1.0)), kernel(bytes=Traffic(dram=1.0))]
-    (g,) = group(both, "name")
+    (g,) = group(make.table(both), "name")
     assert g.flops.fp32 is None
     assert g.bytes.dram == 2
-    assert group([kernel(seconds=None)], "name")[0].seconds is None
+    assert group(make.table([kernel(seconds=None)]), "name")[0].seconds is None
 
 
 def test_occupancy_is_weighted_by_time_and_registers_are_the_maximum() -> None:
     long, short = kernel(seconds=3e-3, occupancy=0.2, registers=64), kernel(occupancy=1.0, registers=128)
-    (g,) = group([long, short], "name")
+    (g,) = group(make.table([long, short]), "name")
     assert g.occupancy == pytest.approx((3 * 0.2 + 1 * 1.0) / 4)
     assert g.registers == 128
-    (g,) = group([long, kernel()], "name")
+    (g,) = group(make.table([long, kernel()]), "name")
     assert (g.occupancy, g.registers) == (None, 64)
 
 
 def test_a_group_without_time_or_bytes_has_no_point() -> None:
-    assert points(group([kernel(seconds=None, bytes=Traffic(dram=1.0))], "name"), A100) == []
-    assert points(group([kernel(flops=Flops(fp32=1.0))], "name"), A100) == []
+    assert points(group(make.table([kernel(seconds=None, bytes=Traffic(dram=1.0))]), "name"), A100) == []
+    assert points(group(make.table([kernel(flops=Flops(fp32=1.0))]), "name"), A100) == []
 
 
 def test_bounds_and_unpacked_counts_are_not_added_to_the_flops() -> None:
     k = kernel(flops=Flops(fp16=8, fp16_legacy=4, tensor_low=100, tensor_high=400), bytes=Traffic(dram=1))
-    assert points(group([k], "name"), A100)[0].intensity == 8
+    assert points(group(make.table([k]), "name"), A100)[0].intensity == 8
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.floats(1e-9, 1)), min_size=1, max_size=20))
 def test_groups_keep_the_time_and_the_launches(launches: list[tuple[str, float]]) -> None:
     kernels = [kernel(name, seconds) for name, seconds in launches]
     for by in ("name", "base", "nvtx", "category", "lecture"):
-        groups = group(kernels, by)
+        groups = group(make.table(kernels), by)
         assert sum(g.seconds or 0 for g in groups) == pytest.approx(sum(seconds for _, seconds in launches))
         assert sum(g.invocations for g in groups) == len(launches)
         assert [g.seconds for g in groups] == sorted((g.seconds for g in groups), reverse=True)
@@ -250,7 +254,7 @@ def test_no_predicted_operator_is_above_the_ceiling_of_its_pipe(hw: str) -> None
 def test_attainable_performance_of_two_pipes_is_the_higher_peak() -> None:
     # both pipes at their peaks for 1 ms: 312 + 19.5 GFLOP
     k = kernel(flops=Flops(fp32=19.5e9, tensor_fp16=312e9), bytes=Traffic(dram=1e6))
-    (point,) = points(group([k], "name"), A100)
+    (point,) = points(group(make.table([k]), "name"), A100)
     assert point.fraction == pytest.approx(1)
     assert point.attainable == 312e12
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from roofmodel import read_profile
@@ -12,6 +10,7 @@ from roofmodel.profiles.kernel import Call, Evidence, Flops, Kernel, Profile, Re
 from roofmodel.roofline.judged_kernels import not_judged, reasons_by_group, reasons_by_launch
 from roofmodel.roofline.points import Reason
 from roofmodel.roofline.reasons import AT_CEILING, NOTHING, REASONS, reasons
+from tests import kernels as make
 from tests.profiles.samples import MEASURED, needs_measured
 
 H100 = Device.load("h100")
@@ -29,7 +28,7 @@ def kernel(name: str = "work", seconds: float = 1e-3, blocks: int = 132 * 8 * 10
     }  # fmt: skip
     counters |= more.pop("counters", {})  # type: ignore[arg-type]
     values = {"occupancy": 1.0, "block": (256, 1, 1), "grid": (blocks, 1, 1), **more}
-    return Kernel("0", "a.csv", name, seconds=seconds, counters=counters, **values)  # type: ignore[arg-type]
+    return make.kernel("0", "a.csv", name, seconds=seconds, counters=counters, **values)  # type: ignore[arg-type]
 
 
 def first(launch: Kernel) -> Reason:
@@ -37,7 +36,7 @@ def first(launch: Kernel) -> Reason:
 
 
 def test_a_kernel_without_a_time_has_no_reason():
-    assert reasons(replace(kernel(), seconds=None), H100) == []
+    assert reasons(make.changed(kernel(), seconds=None), H100) == []
 
 
 def test_a_busy_unit_has_nothing_to_win_if_the_counters_would_show_waste():
@@ -153,7 +152,7 @@ def recorded(name: str = "work", blocks: int = 132 * 2 * 10, **more: object) -> 
     128 x 32 = 4096 registers a warp: 4 warps in each of the 4 parts, 16 of 64 in all.
     """
     values = {"block": (256, 1, 1), "grid": (blocks, 1, 1), "registers": 128, "shared_bytes": 0, **more}
-    return Kernel("0", "t.json", name, seconds=1e-3, **values)  # type: ignore[arg-type]
+    return make.kernel("0", "t.json", name, seconds=1e-3, **values)  # type: ignore[arg-type]
 
 
 def test_registers_of_a_timeline_limit_the_occupancy_as_counters_would():
@@ -196,7 +195,7 @@ def test_without_known_work_the_cost_of_idle_sms_is_unknown():
 
 
 def test_a_timeline_needs_counters_only_for_what_its_launches_do_not_state():
-    titles = not_judged(Profile("torch", ("t.json",), (recorded(),)), H100)
+    titles = not_judged(Profile("torch", ("t.json",), make.table([recorded()])), H100)
     assert "bank conflicts" in titles
     assert not {"a partial last wave", "occupancy limited by registers"} & {*titles}
 
@@ -206,11 +205,11 @@ def test_work_that_shapes_state_bounds_the_costs_of_both_lists():
     size = (1 << 26,)
     inputs = RecordedInputs((size, size, ()), ("float", "float", "Scalar"), ("", "", "1"))
     call = Call(1, "aten::add", (size, size, ()), inputs)
-    launch = replace(
+    launch = make.changed(
         recorded("void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float> >"),
         call=call, seconds=0.3e-3,
     )  # fmt: skip
-    profile = Profile("torch", ("t.json",), (launch,))
+    profile = Profile("torch", ("t.json",), make.table([launch]))
     (listed,) = reasons_by_group(profile, H100).values()
     assert listed == reasons_by_launch(profile, H100)(launch)
     assert listed[0].reason == "dram_bound"
@@ -286,10 +285,10 @@ ALIGN1 = "cutlass_75_tensorop_f16_s1688gemm_f16_256x128_tn_align1"
 
 def test_an_unaligned_gemm_of_a_trace_could_take_the_time_of_its_flops_on_tensor_cores():
     """98.9 of the 989 TFLOP/s of an H100: a tenth of 1 ms."""
-    launch = Kernel("0", "t.json", ALIGN1, seconds=1e-3, flops=Flops(tensor_fp16=989.4e12 * 0.1e-3))
+    launch = make.kernel("0", "t.json", ALIGN1, seconds=1e-3, flops=Flops(tensor_fp16=989.4e12 * 0.1e-3))
     (unaligned,) = reasons(launch, H100)
     assert (unaligned.reason, unaligned.seconds) == ("unaligned", pytest.approx(0.9e-3, rel=1e-3))
-    assert reasons(replace(launch, name=ALIGN1.replace("align1", "align8")), H100) == []
+    assert reasons(make.changed(launch, name=ALIGN1.replace("align1", "align8")), H100) == []
 
 
 def test_without_flops_an_aligned_gemm_takes_the_time_in_which_the_sms_are_busy():
@@ -299,7 +298,7 @@ def test_without_flops_an_aligned_gemm_takes_the_time_in_which_the_sms_are_busy(
     assert (unaligned.reason, unaligned.seconds) == ("unaligned", pytest.approx(2e-3 / 3))
     simt = reasons(kernel("cutlass_80_simt_sgemm_128x128_8x4_nn_align1", counters=counters), H100)
     assert "unaligned" not in {each.reason for each in simt}
-    (unknown,) = reasons(Kernel("0", "t.sqlite", ALIGN1, seconds=1e-3), H100)
+    (unknown,) = reasons(make.kernel("0", "t.sqlite", ALIGN1, seconds=1e-3), H100)
     assert (unknown.reason, unknown.seconds) == ("unaligned", 0)
 
 
@@ -345,7 +344,9 @@ def test_a_summary_multiplies_the_costs_of_one_launch():
 
 def test_idle_time_before_a_kernel_of_a_timeline_is_a_reason():
     """Kernels of 10 us at 0, 30 and 60 us: 20 us idle before the second and the third."""
-    launches = tuple(Kernel(str(i), "t.json", "k", device="0", start=i * 30e-6, seconds=10e-6) for i in range(3))
+    launches = make.columns(
+        {"id": i, "file": "t.json", "name": "k", "device": "0", "start": i * 30e-6, "seconds": 10e-6} for i in range(3)
+    )
     profile = Profile("torch", ("t.json",), launches)
     gap = reasons_by_group(profile, None)["k"][0]
     assert (gap.reason, gap.seconds) == ("launch_gap", pytest.approx(40e-6))
@@ -355,7 +356,7 @@ def test_idle_time_before_a_kernel_of_a_timeline_is_a_reason():
 
 
 def test_what_the_counters_cannot_tell_is_listed():
-    titles = not_judged(Profile("ncu", ("a.csv",), (kernel(),)), H100)
+    titles = not_judged(Profile("ncu", ("a.csv",), make.table([kernel()])), H100)
     assert "bank conflicts" in titles
     assert "a partial last wave" not in titles
 
@@ -365,7 +366,7 @@ def test_what_the_counters_cannot_tell_is_listed():
     [("rocprof", (), None), ("torch", (), "mi300x"), ("torch", (Evidence("AMD Instinct MI250", amd=True),), None)],
 )
 def test_counters_of_nvidia_are_not_missed_on_an_amd_gpu(tool: str, evidence: tuple[Evidence, ...], device: str | None):
-    launches = (Kernel("0", "a.csv", "k", seconds=1e-3),)
+    launches = make.table([make.kernel("0", "a.csv", "k", seconds=1e-3)])
     assert not_judged(Profile(tool, ("a.csv",), launches, evidence), device and Device.load(device)) == []
 
 

@@ -14,17 +14,14 @@ from hypothesis import strategies as st
 
 import roofmodel
 from roofmodel.errors import RoofError
+from roofmodel.profiles.columns import ColumnTable
+from roofmodel.profiles.kernel import KernelTable
 from roofmodel.profiles.timelines.timeline import (
-    CALLS,
     COPY,
     KERNEL,
-    OPERATORS,
     RANGES,
     UNKNOWN,
-    WORK,
-    TableBuilder,
     Timeline,
-    empty,
 )
 from roofmodel.report.checks import judge
 from roofmodel.trace import steps
@@ -47,7 +44,7 @@ LAUNCHES: st.SearchStrategy[list[Launch]] = st.lists(
 
 def timeline(launches: list[Launch], marks: int = 0) -> Timeline:
     """Consecutive launches with marks of steps; a launch on the second stream overlaps with the next one."""
-    work, marked = TableBuilder(WORK), TableBuilder(RANGES)
+    work, marked = KernelTable(), ColumnTable(RANGES)
     now = 0
     for gpu, name, idle, duration, second in launches:
         now += idle
@@ -58,7 +55,7 @@ def timeline(launches: list[Launch], marks: int = 0) -> Timeline:
         now += 0 if second else duration
     for number in range(marks):
         marked.add(name=f"step {number}", start=number * now // marks, end=(number + 1) * now // marks)
-    return Timeline("nvprof", "file", work.frame(), empty(CALLS), empty(OPERATORS), marked.frame())
+    return Timeline("nvprof", "file", work, range_table=marked)
 
 
 def sides(before: Timeline, after: Timeline) -> tuple[list[tuple[Rank, steps.Steps]], list[tuple[Rank, steps.Steps]]]:

@@ -11,15 +11,13 @@ import pytest
 from rich.console import Console
 
 import roofmodel
+from roofmodel.profiles.columns import ColumnTable
+from roofmodel.profiles.kernel import KernelTable
 from roofmodel.profiles.timelines.timeline import (
     CALLS,
     KERNEL,
-    OPERATORS,
     RANGES,
-    WORK,
-    TableBuilder,
     Timeline,
-    empty,
     with_launches,
 )
 from roofmodel.roofline.categories import category
@@ -73,9 +71,9 @@ def test_a_reused_correlation_id_joins_the_last_call_before_the_kernel(tmp_path:
     assert report.rank.clock_error is None
 
 
-def launches_of(work: TableBuilder, calls: TableBuilder) -> Any:
+def launches_of(work: ColumnTable, calls: ColumnTable) -> Any:
     """The activities with their launches."""
-    timeline = Timeline("nsys", "file", work.frame(), calls.frame(), empty(OPERATORS), empty(RANGES))
+    timeline = Timeline("nsys", "file", work, calls)
     return with_launches(timeline).work
 
 
@@ -83,7 +81,7 @@ def launches_of(work: TableBuilder, calls: TableBuilder) -> Any:
 def test_a_kernel_before_all_calls_of_its_id_joins_the_first_and_times_are_exact(process: str | None) -> None:
     """A float of 1.6e18 nanoseconds has steps of 256 ns; the kernel of another id has no launch."""
     epoch = 1_600_000_000_000_000_001
-    work, calls = TableBuilder(WORK), TableBuilder(CALLS)
+    work, calls = KernelTable(), ColumnTable(CALLS)
     for start, number in ((5, 7), (25, 7), (40, 7), (50, 8)):
         work.add(kind=KERNEL, start=epoch + start, end=epoch + start + 1, name="k", process=process, correlation=number)
     for start in (40, 10, 20):
@@ -96,7 +94,7 @@ def test_a_kernel_before_all_calls_of_its_id_joins_the_first_and_times_are_exact
 def test_the_memory_for_a_reused_id_grows_with_its_uses() -> None:
     """All pairs of 5000 kernels and 5000 calls with one id are 25 million rows of several hundred bytes."""
     number = 5000
-    work, calls = TableBuilder(WORK), TableBuilder(CALLS)
+    work, calls = KernelTable(), ColumnTable(CALLS)
     for start in range(0, 10 * number, 10):
         work.add(kind=KERNEL, start=start + 5, end=start + 6, name="k", process="1", correlation=7)
         calls.add(name="cudaLaunchKernel", start=start, end=start + 1, process="1", correlation=7)
@@ -140,11 +138,11 @@ def test_rows_of_the_profiler_itself_are_not_gpu_work(category: str, name: str, 
 
 
 def test_a_marked_step_cut_by_the_end_of_the_trace_is_not_averaged() -> None:
-    work, marks = TableBuilder(WORK), TableBuilder(RANGES)
+    work, marks = KernelTable(), ColumnTable(RANGES)
     for number in range(3):
         work.add(kind=KERNEL, start=1000 * number + 10, end=1000 * number + 500, name="k", device="0")
         marks.add(name=f"step {number}", start=1000 * number, end=1000 * number + 900 if number < 2 else OPEN_END)
-    timeline = Timeline("nsys", "file", work.frame(), empty(CALLS), empty(OPERATORS), marks.frame())
+    timeline = Timeline("nsys", "file", work, range_table=marks)
     (rank,) = ranks([timeline])
     found = steps.find(rank)
     assert [step.label for step in found.complete] == ["0", "1"]
@@ -269,10 +267,10 @@ def test_reductions_on_one_gpu_are_not_collectives(kernel: str) -> None:
 
 
 def test_launches_are_kept_for_each_process_with_the_same_ids() -> None:
-    work, calls = TableBuilder(WORK), TableBuilder(CALLS)
+    work, calls = KernelTable(), ColumnTable(CALLS)
     for number, process in enumerate(("1", "2")):
         work.add(kind=KERNEL, start=1000 + number, end=2000, name="k", process=process, device="0", correlation=7)
         calls.add(name="cudaLaunchKernel", start=100 * (number + 1), end=150 * (number + 1), process=process,
                   thread=process, correlation=7)  # fmt: skip
-    joined = with_launches(Timeline("nsys", "file", work.frame(), calls.frame(), empty(OPERATORS), empty(RANGES))).work
+    joined = with_launches(Timeline("nsys", "file", work, calls)).work
     assert joined[["process", "launch_thread", "launch_start"]].values.tolist() == [["1", "1", 100], ["2", "2", 200]]

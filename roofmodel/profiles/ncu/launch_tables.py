@@ -12,57 +12,36 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
 from math import isnan, nan
-from typing import NamedTuple
+from typing import Any
 
 from roofmodel.errors import ProfileError
-from roofmodel.profiles.kernel import Evidence, Extent, ReaderWarning
+from roofmodel.profiles.kernel import Evidence, KernelTable, ReaderWarning
 from roofmodel.profiles.ncu.metric_names import is_interpreted
 
 # The raw page always has these metrics, so two tables that share them are not two measurements.
 _ALWAYS_EXPORTED = ("launch__", "device__", "nvlink__", "profiler__", "numa__", "sm__maximum_", "smsp__maximum_")
 
 
-class LaunchKind(NamedTuple):
-    """The attributes of a launch except id and metrics. Many launches share one, so a table has few of them."""
-
-    name: str
-    process: str | None = None
-    device: str | None = None
-    grid: Extent | None = None
-    block: Extent | None = None
-    stream: str | None = None
-    capability: str | None = None
-    nvtx: tuple[str, ...] = ()
-    invocations: int = 1
-
-
 @dataclass
 class LaunchTable:
-    """The rows under one header, as columns with one entry per launch (in a summary: per kernel name).
+    """The rows under one header: a launch each or, in a summary, a kernel name.
 
-    A launch takes about ten bytes plus eight per metric. `metrics` names all collected metrics, including those that
-    are not read.
+    The launches have the metrics that are read, in base units; `metrics` names all that were collected.
     """
 
     file: str
     summary: bool
-    prefix: str = ""  # of the ids, for the second and later tables of a file
-    kinds: list[LaunchKind] = field(default_factory=list)
-    ids: array[int] = field(default_factory=lambda: array("q"))
-    kind: array[int] = field(default_factory=lambda: array("i"))  # index into `kinds` for each launch
-    values: dict[str, array[float]] = field(default_factory=dict)  # metric -> values in base units; NaN: not collected
+    launches: KernelTable = field(default_factory=KernelTable)
     metrics: set[str] = field(default_factory=set)
     evidence: list[Evidence] = field(default_factory=list)
     warnings: list[ReaderWarning] = field(default_factory=list)
 
-    def pad(self) -> None:
-        """Fill the columns with NaN up to the number of launches."""
-        for column in self.values.values():
-            pad(column, len(self.ids))
+    def __post_init__(self) -> None:
+        self.launches.declare(capability=str)
 
     def requested_metrics(self) -> set[str]:
         """The metrics that the user asked ncu for."""
@@ -117,16 +96,16 @@ def _folder(file: str) -> str:
 def _same_launches(first: LaunchTable, second: LaunchTable) -> bool:
     if (
         first.summary != second.summary
-        or len(first.ids) != len(second.ids)
+        or len(first.launches) != len(second.launches)
         or not first.requested_metrics()
         or not second.requested_metrics()
     ):
         return False
-    capabilities = [{kind.capability for kind in table.kinds} - {None} for table in (first, second)]
+    capabilities = [{*table.launches.cells("capability")} - {None} for table in (first, second)]
     if all(capabilities) and capabilities[0] != capabilities[1]:
         return False
-    fields = _comparable(first, second)
-    return _launch_counts(first, fields) == _launch_counts(second, fields)
+    columns = _comparable(first, second)
+    return Counter(_keys(first, columns)) == Counter(_keys(second, columns))
 
 
 def _same_measurement(run: LaunchTable, table: LaunchTable) -> bool:
@@ -138,57 +117,54 @@ def _same_measurement(run: LaunchTable, table: LaunchTable) -> bool:
     if run.file == table.file:
         return False
     places = _matching_places(run, table)
-    for kind, launch, place in zip(run.kind, run.ids, places, strict=True):
-        process = run.kinds[kind].process
-        if process is None or (process, launch) != (table.kinds[table.kind[place]].process, table.ids[place]):
+    others = list(_keys(table, ("process", "number")))
+    for key, place in zip(_keys(run, ("process", "number")), places, strict=True):
+        if key[0] is None or key != others[place]:
             return False
-    shared = filter(is_interpreted, run.values.keys() & table.values.keys())
+    shared = filter(is_interpreted, {*run.launches.metrics} & {*table.launches.metrics})
     return all(
         own == other or isnan(own) or isnan(other)
         for name in shared
-        for own, other in zip(run.values[name], map(table.values[name].__getitem__, places), strict=True)
+        for own, other in zip(run.launches.stored(name), _at(table, name, places), strict=True)
     )
+
+
+def _at(table: LaunchTable, metric: str, places: Sequence[int]) -> Iterator[float]:
+    return map(table.launches.stored(metric).__getitem__, places)
 
 
 def _matching_places(run: LaunchTable, table: LaunchTable) -> list[int]:
     """For each launch of `run`, the index of the launch of `table` with the same name and occurrence."""
-    fields = _comparable(run, table)
+    columns = _comparable(run, table)
     waiting: defaultdict[tuple[object, ...], deque[int]] = defaultdict(deque)
-    keys = _keys(table, fields)
-    for place, kind in enumerate(table.kind):
-        waiting[keys[kind]].append(place)
-    keys = _keys(run, fields)
-    return [waiting[keys[kind]].popleft() for kind in run.kind]
+    for place, key in enumerate(_keys(table, columns)):
+        waiting[key].append(place)
+    return [waiting[key].popleft() for key in _keys(run, columns)]
 
 
 def _comparable(*tables: LaunchTable) -> tuple[str, ...]:
-    """Fields that identify a launch: its name, and grid, block and device if all tables have them."""
-    fields = (f for f in ("grid", "block", "device") if all(getattr(k, f) is not None for t in tables for k in t.kinds))
-    return ("name", "invocations", *fields)
+    """Columns that identify a launch: its name, and grid, block and device if all tables have them."""
+    known = (name for name in ("grid", "block", "device") if all(None not in t.launches.cells(name) for t in tables))
+    return ("name", "invocations", *known)
 
 
-def _keys(table: LaunchTable, fields: Sequence[str]) -> list[tuple[object, ...]]:
-    """The identifying fields of each kind of launch."""
-    return [tuple(getattr(kind, name) for name in fields) for kind in table.kinds]
-
-
-def _launch_counts(table: LaunchTable, fields: Sequence[str]) -> Counter[tuple[object, ...]]:
-    keys, census = _keys(table, fields), Counter[tuple[object, ...]]()
-    for kind, launches in Counter(table.kind).items():
-        census[keys[kind]] += launches
-    return census
+def _keys(table: LaunchTable, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    """These cells of each launch."""
+    return zip(*map(table.launches.cells, columns), strict=True)
 
 
 def _merge(run: LaunchTable, table: LaunchTable) -> None:
     """Add to each launch of `run` the metrics of the launch with the same name and occurrence in `table`."""
     places = _matching_places(run, table)
-    for name, column in table.values.items():
-        values = array("d", map(column.__getitem__, places))
-        run.values[name] = _merged_values(name, run, table, values) if name in run.values else values
-    pairs: dict[tuple[int, int], int] = {}
-    kinds = zip(run.kind, map(table.kind.__getitem__, places), strict=True)
-    run.kind = array("i", (pairs.setdefault(pair, len(pairs)) for pair in kinds))
-    run.kinds = [_with_missing_fields(run.kinds[own], table.kinds[other]) for own, other in pairs]
+    known = {*run.launches.metrics}
+    for name in table.launches.metrics:
+        run.launches.declare(**{name: float})
+        values = array("d", _at(table, name, places))
+        run.launches.put(name, _merged_values(name, run, table, values) if name in known else values)
+    for name in ("grid", "block", "device", "stream", "capability", "nvtx"):
+        others = table.launches.cells(name)
+        pairs = zip(run.launches.cells(name), places, strict=True)
+        run.launches.set(name, [own or others[place] for own, place in pairs])
     run.metrics |= table.metrics
     run.evidence.extend(e for e in table.evidence if e not in run.evidence)
     run.warnings.extend(table.warnings)
@@ -197,7 +173,8 @@ def _merge(run: LaunchTable, table: LaunchTable) -> None:
 def _merged_values(name: str, run: LaunchTable, table: LaunchTable, values: array[float]) -> array[float]:
     """Values of a metric that is in both tables. Raises ProfileError if the values of a launch differ."""
     both = array("d")
-    for launch, own, other in zip(run.ids, run.values[name], values, strict=True):
+    every = zip(run.launches.cells("number"), run.launches.stored(name), values, strict=True)
+    for launch, own, other in every:
         if own != other and not isnan(own) and not isnan(other) and is_interpreted(name):
             raise ProfileError(
                 f"{table.file}: {name} of launch {launch} is {other}, but {own} in {run.file}; "
@@ -205,10 +182,3 @@ def _merged_values(name: str, run: LaunchTable, table: LaunchTable, values: arra
             )
         both.append(other if isnan(own) else own)
     return both
-
-
-def _with_missing_fields(kind: LaunchKind, other: LaunchKind) -> LaunchKind:
-    """A kind with its missing fields taken from the other table."""
-    names = ("grid", "block", "device", "stream", "capability")
-    lacking = {name: getattr(other, name) for name in names if getattr(kind, name) is None}
-    return kind._replace(**lacking, nvtx=kind.nvtx or other.nvtx)

@@ -9,7 +9,6 @@ from roofmodel.profiles import cell_values
 from roofmodel.profiles.kernel import Evidence, Extent, extent
 from roofmodel.profiles.ncu import metric_names
 from roofmodel.profiles.ncu.device_attributes import ATTRIBUTE, ATTRIBUTES, evidence
-from roofmodel.profiles.ncu.launch_tables import LaunchKind
 from roofmodel.profiles.ncu.rows import RERUN, Key, MetricColumn, RowReader, starts_new_row
 from roofmodel.profiles.streams import Lines
 
@@ -116,7 +115,7 @@ class WideReader(RowReader):
     def row(self, fields: list[str]) -> None:
         if len(fields) < len(self.header) or any(map(str.strip, fields[len(self.header) :])):
             raise self.damaged(fields)
-        if not self.table.ids and self.cell(fields, "ID") is None and self.cell(fields, "Kernel Name") is None:
+        if not self.ids and self.cell(fields, "ID") is None and self.cell(fields, "Kernel Name") is None:
             self.units = [unit.strip() for unit in fields]
             return
         self.launch(fields)
@@ -142,13 +141,13 @@ class WideReader(RowReader):
         major, minor = (self.cell(fields, f"{ATTRIBUTE}compute_capability_{part}") for part in ("major", "minor"))
         return super().capability(fields) or metric_names.capability(f"{major}.{minor}")
 
-    def kind(self, fields: list[str]) -> LaunchKind:
+    def launch_attributes(self, fields: list[str]) -> dict[str, object]:
         """As in the base class; also records the device attributes as evidence."""
         attributes = {name: self.cell(fields, ATTRIBUTE + name) or "" for name in ATTRIBUTES}
         device_evidence = evidence(attributes, self.attribute_unit)
         if device_evidence != Evidence() and device_evidence not in self.table.evidence:
             self.table.evidence.append(device_evidence)
-        return super().kind(fields)
+        return super().launch_attributes(fields)
 
     def attribute_unit(self, name: str) -> str:
         index = self.at.get(ATTRIBUTE + name)

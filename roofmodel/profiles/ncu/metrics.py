@@ -8,7 +8,7 @@ section files). See also `metric_catalog.py` (metrics by chip), `metric_names.py
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from roofmodel.profiles.kernel import Flops, ReaderWarning, Traffic
@@ -29,6 +29,14 @@ class LaunchMetrics(NamedTuple):
     flops: Flops
     bytes: Traffic
     notes: tuple[ReaderWarning, ...]
+
+    def quantities(self) -> Iterator[tuple[str, float]]:
+        """The known quantities by the name of their column in a table of kernels."""
+        every = {
+            "seconds": self.seconds, "clock": self.clock, "occupancy": self.occupancy, "registers": self.registers,
+            **self.flops._asdict(), **self.bytes._asdict(),
+        }  # fmt: skip
+        return ((name, value) for name, value in every.items() if value is not None)
 
 
 def interpret(values: Mapping[str, float], generation: str | None = None, averaged: bool = False) -> LaunchMetrics:

@@ -87,7 +87,7 @@ def parse(stream: BinaryIO, file: str) -> list[LaunchTable]:
                 elif _is_read(name, unit, section):
                     each_launch.row([*launch, section, name, unit, value])
         tables = [reader.finish(number) for number, reader in enumerate((each_launch, summary))]
-        return [table for table in tables if table.ids]
+        return [table for table in tables if len(table.launches)]
 
 
 def _is_read(label: str, unit: str, section: str) -> bool:

@@ -13,80 +13,101 @@ numbers per launch are stored. Host names are never read.
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterable
+from array import array
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from math import isnan
 from typing import BinaryIO
 
 from roofmodel.errors import ProfileError
 from roofmodel.profiles.cell_values import LocaleNumbers
-from roofmodel.profiles.kernel import Evidence, Profile, ReaderWarning, impossible_value_warnings
-from roofmodel.profiles.ncu import metric_names
+from roofmodel.profiles.kernel import COLUMNS, Evidence, KernelTable, ReaderWarning
+from roofmodel.profiles.ncu import metric_names, metrics
 from roofmodel.profiles.ncu.launch_tables import LaunchTable, join
 from roofmodel.profiles.ncu.layouts import row_reader
 from roofmodel.profiles.ncu.rows import RERUN, RowReader
 from roofmodel.profiles.signatures import NCU_HEADER, NCU_LAUNCH, NCU_OTHER_SUMMARY, NCU_REPORT
 from roofmodel.profiles.streams import Lines
+from roofmodel.profiles.timelines.timeline import Timeline
 
+MANY = 500  # launches: from here on, their metrics are arrays
 _COLLISION = re.compile(r'"\d+",(?:"[^"]*",){3,}')  # a row in the middle of a line
 
 
-def read_all(sources: Iterable[tuple[BinaryIO, str]], generation: str | None = None) -> Profile:
+def read_all(sources: Iterable[tuple[BinaryIO, str]], generation: str | None = None) -> Timeline:
     """Read several files and join those with the same launches. Raises ProfileError with file and line."""
     names: list[str] = []
     tables: list[LaunchTable] = []
     for stream, name in sources:
         names.append(name)
         tables.extend(parse(stream, name))
-    return profile(tables, names, generation)
+    return timeline(tables, names, generation)
 
 
-def profile(tables: Iterable[LaunchTable], files: Iterable[str], generation: str | None = None) -> Profile:
-    """Join the tables, interpret the metrics of all launches, and return the profile."""
-    from roofmodel.profiles.ncu.kernel_arrays import ArrayKernels, TableKernels, interpret_launches, launches_by
-
+def timeline(tables: Iterable[LaunchTable], files: Sequence[str], generation: str | None = None) -> Timeline:
+    """Join the tables, and interpret the metrics of all launches. Their starts are unknown; the order is the file's."""
     joined, warnings = join(tables)
     stated_capability = metric_names.capability(generation)
-    parts: list[TableKernels] = []
     evidence: list[Evidence] = []
     notes: Counter[ReaderWarning] = Counter()
-    impossible: Counter[str] = Counter()
+    kernels = joined[0].launches if len(joined) == 1 else KernelTable()
     for table in joined:
         warnings.extend(table.warnings)
         evidence.extend(replace(e, file=table.file) for e in table.evidence if e not in evidence)
         capabilities = {e.compute_capability for e in table.evidence if e.compute_capability}
-        parts.append(part := TableKernels(table))
-        for (in_row, averaged), launches in launches_by(table, lambda kind: (kind.capability, kind.invocations > 1)):
+        for (in_row, averaged), rows in _rows_alike(table.launches).items():
             capability = in_row or (next(iter(capabilities)) if len(capabilities) == 1 else None)
             if (
                 capability
                 and not capabilities
-                and (device_evidence := _evidence(table, launches, capability)) not in evidence
+                and (device_evidence := _evidence(table, rows, capability)) not in evidence
             ):
                 evidence.append(device_evidence)
-            for places, meaning in interpret_launches(table, launches, capability or stated_capability, averaged):
-                notes.update(dict.fromkeys(meaning.notes, len(places)))
-                part.fill(places, meaning)
-        impossible.update(part.drop_impossible_values())
-    kernels = ArrayKernels(parts)
+            notes.update(_interpret(table.launches, rows, capability or stated_capability, averaged))
+        if table.launches is not kernels:
+            kernels.append(table.launches)
     counted = (
         ReaderWarning(f"{note} ({n} of {len(kernels)} kernels)", note.category) if n < len(kernels) else note
         for note, n in notes.items()
     )
-    return Profile(
-        tool="ncu",
-        files=tuple(files),
-        kernels=kernels,
-        evidence=tuple(evidence),
-        warnings=tuple(dict.fromkeys([*warnings, *counted, *impossible_value_warnings(impossible)])),
-    )
+    texts = dict.fromkeys([*warnings, *counted])
+    return Timeline("ncu", files[0], kernels, evidence=tuple(evidence), warnings=tuple(texts), files=tuple(files))
 
 
-def _evidence(table: LaunchTable, launches: Iterable[int], capability: str) -> Evidence:
+def _rows_alike(launches: KernelTable) -> dict[tuple[str | None, bool], array[int]]:
+    """The launches by compute capability, and whether their metrics are means over several launches."""
+    alike: dict[tuple[str | None, bool], array[int]] = defaultdict(lambda: array("q"))
+    every = zip(launches.cells("capability"), launches.launches(), strict=True)
+    for row, (capability, invocations) in enumerate(every):
+        alike[capability, invocations > 1].append(row)
+    return alike
+
+
+def _interpret(
+    launches: KernelTable, rows: Sequence[int], generation: str | None, averaged: bool
+) -> Counter[ReaderWarning]:
+    """Add what the metrics of launches tell, as totals over their invocations; returns how often each note applies."""
+    if len(rows) >= MANY:
+        from roofmodel.profiles.ncu import kernel_arrays
+
+        return kernel_arrays.interpret(launches, rows, generation, averaged)
+    notes: Counter[ReaderWarning] = Counter()
+    names = [name for name in launches.metrics if metric_names.is_interpreted(name)]
+    times = launches.launches()
+    for row in rows:
+        values = {name: value for name in names if (value := launches.cell(name, row)) is not None}
+        found = metrics.interpret(values, generation, averaged)
+        notes.update(found.notes)
+        for name, value in found.quantities():
+            scale = times[row] if COLUMNS[name].total == "sum" else 1
+            launches.update(name, (row,), (value * scale,))
+    return notes
+
+
+def _evidence(table: LaunchTable, rows: Iterable[int], capability: str) -> Evidence:
     """The device of launches whose table has no attributes of devices."""
-    column = table.values.get("launch__sm_count")
-    counts = {column[place] for place in launches if not isnan(column[place])} if column else set()
+    name = "launch__sm_count"
+    counts = {table.launches.cell(name, row) for row in rows} - {None} if name in table.launches.metrics else set()
     return Evidence(
         compute_capability=capability,
         multiprocessors=round(counts.pop()) if len(counts) == 1 else None,
@@ -116,7 +137,7 @@ def parse(stream: BinaryIO, file: str) -> list[LaunchTable]:
                 )
             else:
                 outside.add(line)
-    tables = [table for number, each in enumerate(readers) if (table := each.finish(number)).ids]
+    tables = [table for number, each in enumerate(readers) if len((table := each.finish(number)).launches)]
     if not readers and outside.printed:
         from roofmodel.profiles.ncu import printed_text
 

@@ -10,7 +10,6 @@ import math
 import os
 import shlex
 import sys
-from array import array
 from functools import cache
 from typing import Any, BinaryIO
 
@@ -19,7 +18,7 @@ from roofmodel.files.text_files import printable
 from roofmodel.profiles.kernel import Evidence, extent
 from roofmodel.profiles.ncu import metric_names
 from roofmodel.profiles.ncu.device_attributes import ATTRIBUTE, ATTRIBUTES, evidence, in_base_units, scale
-from roofmodel.profiles.ncu.launch_tables import LaunchKind, LaunchTable, pad
+from roofmodel.profiles.ncu.launch_tables import LaunchTable
 from roofmodel.profiles.signatures import NCU_REPORT
 from roofmodel.profiles.streams import as_file, limited_name
 
@@ -56,8 +55,8 @@ def _table(path: str, file: str) -> LaunchTable:
         raise ProfileError(f"{file}: ncu-report cannot read this report: {error}; {_csv_command(file)}") from None
     for number, action in enumerate(results):
         _read(action, number, table)
-    table.pad()
-    if not table.ids:
+    table.launches.fill(file=file)
+    if not len(table.launches):
         raise ProfileError(
             f"{file}: ncu-report found no results: the report is empty, damaged, or from a newer Nsight Compute "
             f"(pip install -U ncu-report); {_csv_command(file)}"
@@ -91,7 +90,8 @@ def _read(action: Any, number: int, table: LaunchTable) -> None:
     device_evidence = evidence(attributes, lambda name: _unit(action, ATTRIBUTE + name))
     if device_evidence != Evidence() and device_evidence not in table.evidence:
         table.evidence.append(device_evidence)
-    kind = LaunchKind(
+    cells: dict[str, object] = dict(
+        number=number,
         name=sys.intern(limited_name(printable(kernel))),
         device=identity.get("launch__device_id"),
         stream=identity.get("launch__stream_id"),
@@ -100,10 +100,6 @@ def _read(action: Any, number: int, table: LaunchTable) -> None:
         capability=device_evidence.compute_capability,
         nvtx=_ranges(action.nvtx_state()),
     )
-    if kind not in table.kinds[-1:]:
-        table.kinds.append(kind)
-    table.ids.append(number)
-    table.kind.append(len(table.kinds) - 1)
     for name in filter(_is_read, names):
         value = action.metric_by_name(name).value()
         if isinstance(value, int | float) and math.isfinite(value):
@@ -115,9 +111,9 @@ def _read(action: Any, number: int, table: LaunchTable) -> None:
                 raise ProfileError(f"{table.file}: {name} is in {shorten(unit)}, which does not fit this metric")
             if value < 0:
                 raise ProfileError(f"{table.file}: {name} is {value}, but counts and times cannot be negative")
-            column = table.values.setdefault(name, array("d"))
-            pad(column, number)
-            column.append(in_base_units(value, factor))
+            table.launches.declare(**{name: float})
+            cells[name] = in_base_units(value, factor)
+    table.launches.add(**cells)
 
 
 # Cached: every result has the same names.

@@ -15,10 +15,10 @@ from typing import NamedTuple
 from roofmodel.errors import Command, Message, ProfileError, shorten
 from roofmodel.files.text_files import printable
 from roofmodel.profiles import cell_values
-from roofmodel.profiles.kernel import Extent, ReaderWarning
+from roofmodel.profiles.kernel import Extent, KernelTable, ReaderWarning
 from roofmodel.profiles.ncu import metric_names
 from roofmodel.profiles.ncu.device_attributes import in_base_units, nvtx_names, scale
-from roofmodel.profiles.ncu.launch_tables import LaunchKind, LaunchTable, pad
+from roofmodel.profiles.ncu.launch_tables import LaunchTable, pad
 from roofmodel.profiles.signatures import NCU_HEADER
 from roofmodel.profiles.streams import NO_LAST_NEWLINE, Lines, limited_name
 
@@ -27,10 +27,10 @@ RERUN = Message(
     ", or `ncu --import REPORT --csv --page raw`",
 )  # fmt: skip
 _QUOTED_ROW, _BARE_ROW = re.compile(r'"\d*",'), re.compile(r"\d*,")
-# Columns that determine the kind of a launch. Rows of the same launch agree in the first fields of `LaunchKind`.
+# Columns that determine the attributes of a launch. Rows of the same launch agree in the _IDENTITY.
 _KIND = ["Kernel Name", "Process ID", "Process Name", "Device", "Grid Size", "Block Size"]
 _KIND += ["Stream", "CC", "Invocations"]
-_IDENTITY_FIELDS = 5
+_IDENTITY = ("name", "process", "device", "grid", "block")
 _UNNAMED = re.compile(r"(?<![\w<])unnamed>::")  # ncu on Windows drops the opening bracket
 
 Key = tuple[str, ...]
@@ -76,13 +76,17 @@ class RowReader:
         self.identity_columns = [
             self.at[name] for name in (*_KIND, *self.extra_identity_columns()) if name in self.at
         ] + self.ranges
-        self.kinds: dict[Key, int] = {}  # identifying cells -> index of the kind
+        self.kinds: dict[Key, int] = {}  # identifying cells -> row of their attributes, which many launches share
+        self.attributes = KernelTable()
+        self.attributes.declare(capability=str)
+        self.identities: list[tuple[object, ...]] = []  # by row
+        self.ids, self.kind_of = array("q"), array("i")  # of each launch: its number, and the row of its attributes
         self.last: tuple[str, Key] = "", ()  # ID and identifying cells of the previous row
         self.open, self.returned = -1, False  # index of the current launch; whether it has earlier, separate rows
         self.columns: dict[str, MetricColumn] = {}
         self.undecided: list[_Cell] = []  # ambiguous numbers until the locale is known
         self.line = array("q")  # first line of each launch
-        self.highest: dict[str | None, int] = {}  # highest ID of each process
+        self.highest: dict[object, int] = {}  # highest ID of each process
         self.place: dict[tuple[object, ...], int] = {}  # launch -> its index, built only if IDs repeat
 
     def extra_identity_columns(self) -> tuple[str, ...]:
@@ -111,11 +115,13 @@ class RowReader:
         """The complete table. Launch ids of the second and later tables of a file (`number` > 0) get a prefix."""
         for cell in self.undecided:
             self.store(*cell)
+        self.table.launches = launches = self.attributes.select(self.kind_of)
+        launches.put("number", self.ids)
         for name, column in self.columns.items():
             if column.values:
-                self.table.values[name] = column.values
-        self.table.pad()
-        self.table.prefix = f"{number + 1}/" if number else ""
+                launches.declare(**{name: float})
+                launches.put(name, column.values)
+        launches.fill(file=self.lines.file, part=f"{number + 1}/" if number else "")
         return self.table
 
     def fail(self, problem: str, line: int | None = None) -> ProfileError:
@@ -137,24 +143,29 @@ class RowReader:
             return
         index = self.kinds.get(identity)
         if index is None:
-            index = self.kinds[identity] = len(self.table.kinds)
-            self.table.kinds.append(self.kind(fields))
-        kind, place = self.table.kinds[index], len(self.table.ids)
+            index = self.kinds[identity] = len(self.identities)
+            attributes = self.launch_attributes(fields)
+            self.attributes.add(**{name: cell for name, cell in attributes.items() if cell not in (None, ())})
+            self.identities.append(tuple(attributes[name] for name in _IDENTITY))
+        place = len(self.ids)
         number = place if self.table.summary else self.id(written)
-        self.open, self.last = self.find(kind, number), (written, identity)
+        self.open, self.last = self.find(index, number), (written, identity)
         self.returned = self.open < place
-        if self.returned and kind[:_IDENTITY_FIELDS] != self.table.kinds[self.table.kind[self.open]][:_IDENTITY_FIELDS]:
+        if self.returned and self.identities[index] != self.identities[self.kind_of[self.open]]:
             raise self.fail(
                 f"launch {number} of this process was another kernel in an earlier row; if files were concatenated, "
                 "keep the header of each file, or give the files separately"
             )
-        if self.returned and kind.invocations != (before := self.table.kinds[self.table.kind[self.open]].invocations):
-            raise self.fail(
-                f"{shorten(kind.name)} has {kind.invocations} invocations in this row but {before} in an earlier row"
-            )
+        if self.returned and index != self.kind_of[self.open]:
+            now, before = self.attributes[index], self.attributes[self.kind_of[self.open]]
+            if now.invocations != before.invocations:
+                raise self.fail(
+                    f"{shorten(now.name)} has {now.invocations} invocations in this row but {before.invocations} in "
+                    "an earlier row"
+                )
         if not self.returned:
-            self.table.ids.append(number)
-            self.table.kind.append(index)
+            self.ids.append(number)
+            self.kind_of.append(index)
             self.line.append(self.lines.number)
 
     def id(self, written: str) -> int:
@@ -163,27 +174,28 @@ class RowReader:
             raise self.fail(f"{shorten(written)} is not a launch ID")
         return int(number)
 
-    def find(self, kind: LaunchKind, number: int) -> int:
+    def find(self, kind: int, number: int) -> int:
         """The index of a launch; the next free index if it is new.
 
         The IDs of a process usually increase, which needs no lookup; the lookup table is built only if one does not.
         """
-        if not self.table.summary and number > self.highest.get(kind.process, -1):
-            self.highest[kind.process] = number
-            return len(self.table.ids)
-        for place in range(len(self.place), len(self.table.ids)):
-            self.place[self.key(self.table.kinds[self.table.kind[place]], self.table.ids[place])] = place
-        return self.place.get(self.key(kind, number), len(self.table.ids))
+        process = self.identities[kind][1]
+        if not self.table.summary and number > self.highest.get(process, -1):
+            self.highest[process] = number
+            return len(self.ids)
+        for place in range(len(self.place), len(self.ids)):
+            self.place[self.key(self.kind_of[place], self.ids[place])] = place
+        return self.place.get(self.key(kind, number), len(self.ids))
 
-    def key(self, kind: LaunchKind, number: int) -> tuple[object, ...]:
-        return kind[:_IDENTITY_FIELDS] if self.table.summary else (kind.process, number)
+    def key(self, kind: int, number: int) -> tuple[object, ...]:
+        return self.identities[kind] if self.table.summary else (self.identities[kind][1], number)
 
-    def kind(self, fields: list[str]) -> LaunchKind:
-        """The kind of a row's launch. Raises ProfileError if the row has no kernel name."""
+    def launch_attributes(self, fields: list[str]) -> dict[str, object]:
+        """The attributes of a row's launch. Raises ProfileError if the row has no kernel name."""
         name = self.cell(fields, "Kernel Name")
         if name is None:
             raise self.fail("the row has no kernel name")
-        return LaunchKind(
+        return dict(
             name=sys.intern(limited_name(_UNNAMED.sub("<unnamed>::", name))),
             process=_process(self.cell(fields, "Process Name"), self.cell(fields, "Process ID")),
             device=self.device(fields),
@@ -204,9 +216,9 @@ class RowReader:
     def capability(self, fields: list[str]) -> str | None:
         return metric_names.capability(self.cell(fields, "CC"))
 
-    def invocations(self, fields: list[str]) -> int:
+    def invocations(self, fields: list[str]) -> int | None:
         if not self.table.summary:
-            return 1
+            return None  # one
         number = cell_values.parse_count_any_locale(self.cell(fields, "Invocations"))
         if not number:
             raise self.fail(f"{shorten(self.cell(fields, 'Invocations'))} is not a valid number of invocations")

@@ -1,144 +1,95 @@
-"""The list of kernels of a run, with the ranges and the framework operator that enclose each launch."""
+"""The kernels of a run, with the ranges and the framework operator that enclose each launch."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from roofmodel.profiles.kernel import (
-    Call,
-    CopySize,
-    Extent,
-    Kernel,
-    Profile,
-    ReaderWarning,
-    copies_warning,
-)
-from roofmodel.profiles.timelines import enclosing
-from roofmodel.profiles.timelines.timeline import KERNEL, UNKNOWN, Timeline
-from roofmodel.profiles.torch_fields import parse_inputs
+from roofmodel.errors import ProfileError
+from roofmodel.profiles.kernel import Call, KernelTable, Profile, ReaderWarning, copies_warning
+from roofmodel.profiles.timelines.timeline import UNKNOWN, Timeline, kernel_rows
 
 if TYPE_CHECKING:
     import pandas
 
+    from roofmodel.profiles.columns import ColumnTable
+
 
 def profile(timeline: Timeline) -> Profile:
-    """The kernels and the copies in order of start; times in seconds from `timeline.begin`."""
-    work = timeline.work[timeline.work["kind"] == KERNEL]
+    """The kernels and the copies, in the order of the file or of their starts; impossible values are unknown.
+
+    Raises ProfileError if the tool always records kernels, and the file has none.
+    """
+    if timeline.without_kernels:
+        raise ProfileError(f"{timeline.file}: {timeline.without_kernels}")
+    work, chosen = timeline.work_table, kernel_rows(timeline.work_table)
+    kernels = _numbered(timeline, work.select(chosen) if len(chosen) < len(work) else work.copy())
+    copies = _numbered(timeline, work.select(kernel_rows(work, others=True)))
+    warnings = [text if isinstance(text, ReaderWarning) else ReaderWarning(text) for text in timeline.warnings]
+    if any(map(len, (timeline.call_table, timeline.operator_table, timeline.range_table))):
+        warnings = [*_add_places(kernels, timeline, chosen, warnings)]
+    warnings += copies_warning(sum(copies.launches()))
+    if untimed := len(kernels) - kernels.cells("untimed").count(None):
+        text = f"{untimed} kernels have a missing or negative duration: their times are unknown"
+        warnings.append(ReaderWarning(text, "times"))
+    warnings += kernels.without_impossible_values()
+    files = timeline.files or (timeline.file,)
+    return Profile(timeline.tool, files, kernels, timeline.evidence, tuple(warnings), copies)
+
+
+def _numbered(timeline: Timeline, work: KernelTable) -> KernelTable:
+    """The rows with their numbers, their file and the start of the trace."""
+    if not work.has("number"):
+        work.set("number", range(len(work)))
+    if not work.has("file"):
+        work.fill(file=timeline.file)
+    if timeline.begin:
+        work.fill(begin=timeline.begin)
+    return work
+
+
+def _add_places(
+    kernels: KernelTable, timeline: Timeline, rows: Sequence[int], warnings: list[ReaderWarning]
+) -> Iterator[ReaderWarning]:
+    """Add to each kernel the ranges and the operator around its launch; yields warnings about them."""
+    from roofmodel.profiles.timelines import enclosing
+
+    work = timeline.work.iloc[list(rows)]
     placement = enclosing.place(work, timeline.ranges)
-    ranges = enclosing.names_outermost_first(work, timeline.ranges, placement)
-    calls = _calls(enclosing.with_captured_launches(work, timeline.calls), timeline.operators)
-    columns = _Columns(work)
-    untimed = (work["untimed"] != UNKNOWN).tolist()
-    begin, starts, ends, launches = timeline.begin, columns.start, columns.end, columns.launch_start
-    kernels = tuple(
-        Kernel(
-            id=str(i),
-            file=timeline.file,
-            name=name,
-            process=process,
-            device=device,
-            stream=stream,
-            grid=grid,
-            block=block,
-            nvtx=ranges[i],
-            call=calls[i],
-            seconds=None if untimed[i] else (ends[i] - starts[i]) / 1e9,
-            start=(starts[i] - begin) / 1e9,
-            launch=None if launches[i] == UNKNOWN else (launches[i] - begin) / 1e9,
-            occupancy=occupancy,
-            registers=registers,
-            shared_bytes=shared,
-        )
-        for i, (name, process, device, stream, grid, block, occupancy, registers, shared) in enumerate(
-            zip(
-                columns.name, columns.process, columns.device, columns.stream, _extents(work["grid"]),
-                _extents(work["block"]), _occupancies(work["occupancy"]), _texts(work["registers"], int),
-                _texts(work["shared_bytes"], int), strict=True,
-            )
-        )
-    )  # fmt: skip
-    warnings = [*placement.warnings(), *map(ReaderWarning, timeline.warnings)]
-    if kernels and len(timeline.operators) and not any(calls):
-        warnings.append(ReaderWarning(f"none of {len(kernels)} kernels could be joined with a framework operator"))
-    in_graph = work["launch_call"].astype(object).str.contains("GraphLaunch", na=False, regex=False).tolist()
+    yield from placement.warnings()
+    yield from warnings
+    kernels.set("nvtx", enclosing.names_outermost_first(work, timeline.ranges, placement))
+    calls = _calls(enclosing.with_captured_launches(work, timeline.calls), timeline)
+    if any(calls):
+        kernels.set("call", calls)
+    elif len(kernels) and len(timeline.operator_table):
+        yield ReaderWarning(f"none of {len(kernels)} kernels could be joined with a framework operator")
+    in_graph = ["GraphLaunch" in (name or "") for name in kernels.cells("launch_call")]
     if timeline.tool == "torch" and (
         unknown := sum(graph and (call is None or call.in_graph) for graph, call in zip(in_graph, calls, strict=True))
     ):
-        text = (
+        yield ReaderWarning(
             f"{unknown} kernels of CUDA graphs have no shapes: the trace has no capture of their graph, or "
             "several of its size. Start the profiler with record_shapes=True before the capture, or run without graphs"
         )
-        warnings.append(ReaderWarning(text))
-    if len(timeline.ranges) and (missing := launches.count(UNKNOWN)):
-        text = f"{missing} of {len(kernels)} kernels have no launch in the file: their ranges are unknown"
-        warnings.append(ReaderWarning(text))
-    warnings += copies_warning(len(timeline.work) - len(work))
-    if any(untimed):
-        text = f"{sum(untimed)} kernels have a missing or negative duration: their times are unknown"
-        warnings.append(ReaderWarning(text, "times"))
-    return Profile(timeline.tool, (timeline.file,), kernels, timeline.evidence, tuple(warnings), _copies(timeline))
+    if len(timeline.range_table) and (missing := kernels.cells("launch_start").count(None)):
+        yield ReaderWarning(f"{missing} of {len(kernels)} kernels have no launch in the file: their ranges are unknown")
 
 
-def _copies(timeline: Timeline) -> tuple[Kernel, ...]:
-    """The memory copies and memsets."""
-    work = timeline.work[timeline.work["kind"] != KERNEL]
-    columns = _Columns(work)
-    return tuple(
-        Kernel(
-            id=str(i),
-            file=timeline.file,
-            name=name,
-            process=process,
-            device=device,
-            stream=stream,
-            seconds=(end - start) / 1e9 if untimed == UNKNOWN else None,
-            start=(start - timeline.begin) / 1e9,
-            copy=CopySize(None if size == UNKNOWN else size, *between),
-        )
-        for i, (name, process, device, stream, start, end, untimed, size, *between) in enumerate(
-            zip(
-                columns.name, columns.process, columns.device, columns.stream, columns.start, columns.end,
-                columns.untimed, columns.bytes, columns.direction, columns.memory, columns.source, columns.destination,
-                strict=True,
-            )
-        )
-    )  # fmt: skip
-
-
-class _Columns:
-    """The columns of a table as lists; None for a missing text."""
-
-    def __init__(self, table: pandas.DataFrame) -> None:
-        self._table = table
-
-    def __getattr__(self, name: str) -> list[Any]:
-        column = self._table[name]
-        return column.tolist() if column.dtype == np.int64 else _texts(column)
-
-
-def _texts(column: pandas.Series, convert: Any = str) -> list[Any]:
-    """What `convert` makes of each text, which occurs often and is read once; None for a missing text."""
-    texts = [*map(convert, column.cat.categories), None]
-    return [texts[code] for code in column.cat.codes.tolist()]
-
-
-def _extents(column: pandas.Series) -> list[Extent | None]:
-    return _texts(column, lambda text: tuple(map(int, text.split(","))))
-
-
-def _occupancies(column: pandas.Series) -> list[float | None]:
-    return _texts(column, lambda text: float(text) / 100 or None)  # 0 means that it is unknown
-
-
-def _calls(work: pandas.DataFrame, operators: pandas.DataFrame) -> list[Call | None]:
+def _calls(work: pandas.DataFrame, timeline: Timeline) -> list[Call | None]:
     """The operator that launched each kernel: the one whose number the file states, else the one around the launch.
 
     Profilers of 2022 and 2023 gave all kernels their correlation id as number, which then identifies no operator.
     """
-    if not len(operators):
+    import numpy as np
+
+    from roofmodel.profiles.timelines import enclosing
+    from roofmodel.profiles.torch_fields import parse_inputs
+
+    table: ColumnTable = timeline.operator_table
+    if not len(table):
         return [None] * len(work)
+    operators = timeline.operators
     operator_rows, parents = enclosing.calls(work, operators)
     numbers, stated_numbers = operators["number"].to_numpy(), work["operator"].to_numpy()
     if (stated_numbers != work["correlation"]).any():
@@ -146,9 +97,9 @@ def _calls(work: pandas.DataFrame, operators: pandas.DataFrame) -> list[Call | N
         operator_rows = np.array(
             [rows.get(number, row) for number, row in zip(stated_numbers.tolist(), operator_rows.tolist(), strict=True)]
         )
-    names, texts = _texts(operators["name"]), _texts(operators["inputs"])
+    names, texts = table.cells("name"), table.cells("inputs")
     outer, calls = parents.tolist(), dict[int, Call]()
-    inputs = {text: parse_inputs(text) for text in operators["inputs"].cat.categories}
+    inputs = {text: parse_inputs(text) for text in table.distinct("inputs")}
 
     def call(row: int) -> Call | None:
         chain = []

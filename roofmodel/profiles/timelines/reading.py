@@ -4,71 +4,66 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any
 
 from roofmodel.errors import Option, ProfileError
 from roofmodel.files.text_files import display_names
-from roofmodel.profiles.reading import InputFile, opened_sources, profiler_files, recognized
-from roofmodel.profiles.signatures import is_sqlite
-from roofmodel.profiles.timelines import activity_tables, step_table
-from roofmodel.profiles.timelines.timeline import UNKNOWN, Timeline, count_joined
+from roofmodel.profiles.reading import (
+    FORMATS,
+    NCU,
+    InputFile,
+    ProfileFormat,
+    opened_sources,
+    profiler_files,
+    recognized,
+)
+from roofmodel.profiles.timelines import step_table
+from roofmodel.profiles.timelines.timeline import Timeline, count_joined
 
-Read = Callable[[BinaryIO, str], Timeline]
 _LISTED = 6  # columns of an unknown Parquet file in a message
-_ROCPROF = "AMD's rocprof"
+STEPS = ProfileFormat("steps", lambda head: False, "timelines.step_table")
+_TOOLS = ", ".join(dict.fromkeys(form.tool for form in FORMATS if form.tool != NCU))
 _OF_ONE_RUN = re.compile(
     r"_?(?:kernel_trace|memory_copy_trace|agent_info|pmc_\w+|timestamps|sysinfo)\.csv(?:\.gz)?$"
 )  # of rocprofv3 and rocprof-compute
 
 
-def _nsys(file: BinaryIO, name: str, with_samples: bool = False) -> Timeline:
-    if is_sqlite(file):
-        from roofmodel.profiles import nsys
-
-        return _with_warnings(nsys.read_timeline(file, name, with_samples))
-    return activity_tables.read_nsys_stats(file, name)
+class SummaryError(ProfileError):
+    """A file without the start of each kernel."""
 
 
-def _torch(file: BinaryIO, name: str) -> Timeline:
-    from roofmodel.profiles import torch_trace
-
-    return _with_warnings(torch_trace.read_timeline(file, name))
-
-
-def _rocprof(file: BinaryIO, name: str, others: Iterable[InputFile] = ()) -> Timeline:
-    if is_sqlite(file):
-        from roofmodel.profiles import rocprof_database
-
-        timeline = rocprof_database.read_timeline(file, name)
-        return _with_warnings(timeline) if len(timeline.calls) else timeline  # without calls no launch is known
-    with ExitStack() as streams:
-        more = [(streams.enter_context(other.open()), other.name) for other in others]
-        return activity_tables.read_rocprof([(file, name), *more])
-
-
-def _with_warnings(timeline: Timeline) -> Timeline:
-    """With warnings about launches and durations that the file should have and lacks."""
+def _checked(timeline: Timeline) -> Timeline:
+    """With the single kernels of a table, or with warnings about what the file should have and lacks."""
+    if timeline.how_to_collect:
+        return _with_starts(timeline)
+    if timeline.tool == "rocprof" and not len(timeline.call_table):
+        return timeline  # no launch is known
     warnings = []
     kernels, joined = count_joined(timeline)
     if joined < kernels:
         text = "their operator, range and the cause of idle time before them are unknown"
         warnings.append(f"{kernels - joined} of {kernels} kernels have no launch in the file: {text}")
-    if untimed := int((timeline.work["untimed"] != UNKNOWN).sum()):
+    if untimed := len(timeline.work_table) - timeline.work_table.cells("untimed").count(None):
         warnings.append(f"{untimed} activities have no valid duration: their durations count as zero")
     return replace(timeline, warnings=(*timeline.warnings, *warnings))
 
 
-READERS: Mapping[str, Read] = {
-    "Nsight Systems": _nsys,
-    "nvprof": activity_tables.read_nvprof,
-    _ROCPROF: _rocprof,
-    "the PyTorch profiler": _torch,
-}
+def _with_starts(timeline: Timeline) -> Timeline:
+    """The single kernels and copies of a table, by start. Raises SummaryError if none has a start and a time."""
+    work = timeline.work_table
+    impossible = work.without_impossible_values()
+    every = zip(work.launches(), work.cells("start"), work.seconds(), strict=True)
+    rows = [
+        row for row, (launches, start, seconds) in enumerate(every) if launches == 1 and None not in (start, seconds)
+    ]
+    if not rows:
+        text = f"a summary without the start of each kernel; {timeline.how_to_collect}"
+        raise SummaryError(f"{timeline.file}: {text}")
+    work = work.select(sorted(rows, key=work.stored("start").__getitem__))
+    return replace(timeline, work_table=work, warnings=(*timeline.warnings, *impossible))
 
 
 def read(paths: Iterable[str | Path]) -> list[Timeline]:
@@ -85,17 +80,12 @@ def read(paths: Iterable[str | Path]) -> list[Timeline]:
         tables = [source for source in sources if _is_step_table(source)]
         others = [source for source in sources if source not in tables]
         recognized_files, skipped = profiler_files(others) if others and not tables else ([], [])
-        files: list[tuple[InputFile, Read]] = [(source, step_table.read) for source in tables]
-        runs: dict[str, list[InputFile]] = {}
-        for (tool, _), source in recognized_files:
-            if tool not in READERS:
-                raise _counters_only(source, tool)
-            if tool == _ROCPROF:
-                runs.setdefault(_OF_ONE_RUN.sub("", source.name), []).append(source)
-            else:
-                files.append((source, READERS[tool]))
-        files += [(first, partial(_rocprof, others=others)) for first, *others in runs.values()]
-        timelines, summaries = _without_summaries(files)
+        files: dict[str, tuple[ProfileFormat, list[InputFile]]] = {source.name: (STEPS, [source]) for source in tables}
+        for form, source in recognized_files:
+            _refuse_counters(source, form)
+            key = _OF_ONE_RUN.sub("", source.name) if form.joined else source.name
+            files.setdefault(key, (form, []))[1].append(source)
+        timelines, summaries = _without_summaries(files.values())
         tools = list(
             dict.fromkeys([timeline.tool for timeline in timelines] + ["another tool"] * bool(tables and others))
         )
@@ -104,14 +94,14 @@ def read(paths: Iterable[str | Path]) -> list[Timeline]:
     return [replace(timelines[0], warnings=(*timelines[0].warnings, *skipped, *summaries)), *timelines[1:]]
 
 
-def _without_summaries(files: Iterable[tuple[InputFile, Read]]) -> tuple[list[Timeline], list[str]]:
+def _without_summaries(files: Iterable[tuple[ProfileFormat, list[InputFile]]]) -> tuple[list[Timeline], list[str]]:
     """The timelines of the files, and a warning for each summary. Raises ProfileError if all are summaries."""
-    timelines, summaries = list[Timeline](), dict[str, activity_tables.SummaryError]()
-    for source, reader in files:
+    timelines, summaries = list[Timeline](), dict[str, SummaryError]()
+    for form, sources in files:
         try:
-            timelines.append(_timeline(source, reader))
-        except activity_tables.SummaryError as error:
-            summaries[source.name] = error
+            timelines.append(_timeline(form, sources))
+        except SummaryError as error:
+            summaries[sources[0].name] = error
     if not timelines:
         raise next(iter(summaries.values()))
     shown = display_names(summaries)
@@ -124,26 +114,20 @@ def read_file(path: str | Path) -> Timeline:
     Raises ProfileError if it cannot be read.
     """
     with opened_sources([path]) as (source, *_):
-        reader = _reader(source)
-        return _timeline(source, partial(_nsys, with_samples=True) if reader is _nsys else reader)
+        if _is_step_table(source):
+            return _timeline(STEPS, [source])
+        if (columns := _parquet_columns(source)) is not None:
+            raise _unknown_parquet(source, columns)
+        form = recognized(source)
+        _refuse_counters(source, form)
+        return _timeline(form, [source], **({"with_samples": True} if form.module == "nsys" else {}))
 
 
-def _reader(source: InputFile) -> Read:
-    if _is_step_table(source):
-        return step_table.read
-    if (columns := _parquet_columns(source)) is not None:
-        raise _unknown_parquet(source, columns)
-    tool, _ = recognized(source)
-    if tool not in READERS:
-        raise _counters_only(source, tool)
-    return READERS[tool]
-
-
-def _counters_only(source: InputFile, tool: str) -> ProfileError:
-    return ProfileError(
-        f"{source.name}: a file of {tool} has counters but not the times of a whole run; "
-        f"use files of {', '.join(READERS)}"
-    )
+def _refuse_counters(source: InputFile, form: ProfileFormat) -> None:
+    if form.tool == NCU:
+        raise ProfileError(
+            f"{source.name}: a file of {form.tool} has counters but not the times of a whole run; use files of {_TOOLS}"
+        )
 
 
 def _parquet_columns(source: InputFile) -> list[str] | None:
@@ -156,7 +140,7 @@ def _unknown_parquet(source: InputFile, columns: Sequence[str]) -> ProfileError:
     more = f" and {len(columns) - _LISTED} more" if len(columns) > _LISTED else ""
     return ProfileError(
         f"{source.name}: not a profiler export but a Parquet file ({', '.join(columns[:_LISTED])}{more}); supported: "
-        f"files of {', '.join(READERS)}, tables of kernels (columns {', '.join(step_table.COLUMNS)}), files that ",
+        f"files of {_TOOLS}, tables of kernels (columns {', '.join(step_table.COLUMNS)}), files that ",
         Option("cache"), " wrote",
     )  # fmt: skip
 
@@ -169,14 +153,14 @@ def _is_step_table(source: InputFile) -> bool:
         raise _unreadable(source, error) from None
 
 
-def _timeline(source: InputFile, reader: Read) -> Timeline:
+def _timeline(form: ProfileFormat, sources: Sequence[InputFile], **options: Any) -> Timeline:
     try:
-        with source.open() as stream:
-            return reader(stream, source.name)
+        (timeline,) = form.read(sources, **options)
     except OverflowError:
-        raise ProfileError(f"{source.name}: it contains times that no run has; export it again") from None
+        raise ProfileError(f"{sources[0].name}: it contains times that no run has; export it again") from None
     except (OSError, EOFError, zlib.error) as error:
-        raise _unreadable(source, error) from None
+        raise _unreadable(sources[0], error) from None
+    return _checked(timeline)
 
 
 def _unreadable(source: InputFile, error: Exception) -> ProfileError:

@@ -14,17 +14,9 @@ import numpy as np
 
 from roofmodel.errors import ProfileError
 from roofmodel.files.text_files import printable
-from roofmodel.profiles.timelines.timeline import (
-    CALLS,
-    KERNEL,
-    OPERATORS,
-    RANGES,
-    RANK_IN_NAME,
-    WORK,
-    Timeline,
-    empty,
-    table,
-)
+from roofmodel.profiles.columns import UNKNOWN, ColumnTable
+from roofmodel.profiles.kernel import KERNEL, KernelTable
+from roofmodel.profiles.timelines.timeline import CALLS, RANGES, RANK_IN_NAME, Timeline
 
 _NUMBERS = ("nvtx_start", "nvtx_end", "crt_start", "crt_end", "kernel_start", "kernel_end")
 _TEXTS = ("nvtx_text", "device", "crt_name", "kernel_demangled_name", "kernel_stream")
@@ -105,21 +97,30 @@ def read(file: BinaryIO, name: str) -> Timeline:
     texts = {column: rows[column].cat.rename_categories(lambda text: printable(str(text))) for column in _TEXTS}
     ranks = {text: match[1] for text in texts["nvtx_text"].cat.categories if (match := RANK_IN_NAME.search(text))}
     several = len(set(ranks.values())) > 1  # then the rank is the process
-    process = texts["nvtx_text"].map(ranks).map(lambda rank: f"rank {rank}").astype("category") if several else None
-    of_process = {} if process is None else {"process": process}
-    work = table(
-        WORK, len(rows), of_process | {
-            "kind": pandas.Categorical([KERNEL] * len(rows)), "start": rows["kernel_start"], "end": rows["kernel_end"],
-            "device": texts["device"], "stream": texts["kernel_stream"], "name": texts["kernel_demangled_name"],
-            "launch_start": rows["crt_start"], "launch_end": rows["crt_end"], "launch_call": texts["crt_name"],
-        },
-    )  # fmt: skip
-    times = {"name": texts["crt_name"], "start": rows["crt_start"], "end": rows["crt_end"]}
-    calls = table(CALLS, len(rows), of_process | times)
-    marks = ~rows.duplicated(["nvtx_text", "nvtx_start", "nvtx_end"])
-    times = {"name": texts["nvtx_text"], "start": rows["nvtx_start"], "end": rows["nvtx_end"]}
-    ranges = table(RANGES, len(rows), of_process | times)[marks].reset_index(drop=True)
-    order = np.lexsort((work["end"], work["start"]))
-    work = work.iloc[order].reset_index(drop=True)
+    numbers = {rank: number for number, rank in enumerate(dict.fromkeys(ranks.values()))}
+    of_text = [numbers[ranks[text]] if text in ranks else UNKNOWN for text in texts["nvtx_text"].cat.categories]
+    process = np.array([*of_text, UNKNOWN])[texts["nvtx_text"].cat.codes]
+    order = np.lexsort((rows["kernel_end"], rows["kernel_start"]))
+    marks = np.flatnonzero(~rows.duplicated(["nvtx_text", "nvtx_start", "nvtx_end"]))
+    work, calls, ranges = KernelTable(), ColumnTable(CALLS), ColumnTable(RANGES)
+    of_work = {
+        "start": "kernel_start", "end": "kernel_end", "device": "device", "stream": "kernel_stream",
+        "name": "kernel_demangled_name", "launch_start": "crt_start", "launch_end": "crt_end",
+        "launch_call": "crt_name",
+    }  # fmt: skip
+    of_calls = {"name": "crt_name", "start": "crt_start", "end": "crt_end"}
+    of_ranges = {"name": "nvtx_text", "start": "nvtx_start", "end": "nvtx_end"}
+    for table, columns, chosen in (
+        (work, of_work, order), (calls, of_calls, np.arange(len(rows))), (ranges, of_ranges, marks)
+    ):  # fmt: skip
+        table.extend(len(chosen))
+        for column, read_from in columns.items():
+            if read_from in texts:
+                table.set_array(column, texts[read_from].cat.codes.to_numpy()[chosen], texts[read_from].cat.categories)
+            else:
+                table.set_array(column, rows[read_from].to_numpy()[chosen])
+        if several:
+            table.set_array("process", process[chosen], [f"rank {rank}" for rank in numbers])
+    work.fill(kind=KERNEL)
     rank = int(next(iter(ranks.values()))) if ranks and not several else None
-    return Timeline("steps", name, work, calls, empty(OPERATORS), ranges, stated_rank=rank)
+    return Timeline("steps", name, work, calls, range_table=ranges, stated_rank=rank)

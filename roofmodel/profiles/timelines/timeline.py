@@ -1,63 +1,38 @@
 """The events of one run as tables: GPU work, CUDA calls, framework operators, and named ranges.
 
-Times are integer nanoseconds of one clock per file. A time of UNKNOWN means that the file does not record it. Text
-columns are categorical, so that a name that occurs a million times is stored once.
+Times are integer nanoseconds of one clock per file. A time of UNKNOWN means that the file does not record it.
 """
 
 from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
-from roofmodel.profiles.kernel import Evidence
+from roofmodel.profiles.columns import UNKNOWN, ColumnTable
+from roofmodel.profiles.kernel import COPY, KERNEL, MEMSET, Evidence, KernelTable
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas
+    from numpy.typing import NDArray
+
+__all__ = ["COPY", "KERNEL", "MEMSET", "UNKNOWN"]
 
 T = TypeVar("T")
-UNKNOWN = -1
 LATEST = 1 << 62
 """No event is later than this, or earlier than its negative, in nanoseconds: differences of times fit in 64 bits."""
 RANK_IN_NAME = re.compile(r"(?<![a-z])rank[ _=-]?(\d{1,6})(?!\d)", re.I)  # in `epoch1_step2003-rank0-640_8`
-KERNEL, COPY, MEMSET = "kernel", "copy", "memset"
 
-WORK = {
-    "kind": str,  # KERNEL, COPY or MEMSET
-    "start": int,
-    "end": int,
-    "process": str,
-    "device": str,
-    "stream": str,
-    "name": str,
-    "correlation": int,  # of the call that launched it
-    "untimed": int,  # 1: the file has no valid end, and `end` is the start
-    "grid": str,  # of kernels: `64,2,1`
-    "block": str,
-    "registers": str,  # per thread
-    "shared_bytes": str,  # of a block, static and dynamic
-    "occupancy": str,  # percent, a decimal number
-    "operator": int,  # number of the operator that launched it, if the file states one: `number` of OPERATORS
-    "bytes": int,  # of copies and memsets
-    "direction": str,  # of copies: HtoD, DtoH, DtoD, PtoP, HtoH, unified_HtoD, unified_DtoH
-    "memory": str,  # of the host side of a copy: pinned, pageable or managed; device if both sides are on a GPU
-    "source": str,  # device of a copy between GPUs
-    "destination": str,
-    "collective": str,  # of communication kernels, if the file names it: allreduce, allgather, ...
-    "message_bytes": int,  # of one rank, as the collective's metadata state them
-    "group_size": int,  # ranks of the collective
-    "group_members": str,  # these ranks, sorted: `0,1`
-    "group_span": int,  # from its first to its last rank: more than those of a node if it uses the network
-    "launch_start": int,
-    "launch_end": int,
-    "launch_thread": str,
-    "launch_call": str,  # name of the CUDA call
-}
+WORK = (
+    "kind", "start", "end", "process", "device", "stream", "name", "correlation", "untimed", "grid", "operator",
+    "bytes", "direction", "memory", "source", "destination", "collective", "message_bytes", "group_size",
+    "group_members", "group_span", "launch_start", "launch_end", "launch_thread", "launch_call",
+)  # fmt: skip
+"""The columns of `kernel.Kernel` that timelines are analyzed by."""
 CALLS = {"name": str, "start": int, "end": int, "process": str, "thread": str, "correlation": int}
 OPERATORS = {
     "name": str, "start": int, "end": int, "process": str, "thread": str,
@@ -80,14 +55,14 @@ THROTTLED = "throttled"  # 1 while power or temperature limits the clock, else 0
 
 @dataclass(frozen=True)
 class Timeline:
-    """The events of one file. `work` is sorted by start; `ranges` has the NVTX ranges and user annotations."""
+    """The events of one file. The work is sorted by start; the ranges are NVTX ranges and user annotations."""
 
-    tool: str  # "nvprof", "nsys", "torch" or "steps"
+    tool: str  # "nvprof", "nsys", "rocprof", "torch" or "steps"
     file: str
-    work: pandas.DataFrame
-    calls: pandas.DataFrame
-    operators: pandas.DataFrame
-    ranges: pandas.DataFrame
+    work_table: KernelTable
+    call_table: ColumnTable = field(default_factory=lambda: ColumnTable(CALLS))
+    operator_table: ColumnTable = field(default_factory=lambda: ColumnTable(OPERATORS))
+    range_table: ColumnTable = field(default_factory=lambda: ColumnTable(RANGES))
     evidence: tuple[Evidence, ...] = ()
     warnings: tuple[str, ...] = ()
     begin: int = 0  # time zero in lists of kernels
@@ -95,12 +70,31 @@ class Timeline:
     world_size: int | None = None  # ranks of that run
     samples: Mapping[tuple[str | None, str | None, str], Samples] = field(default_factory=dict)
     """By process, device and quantity, such as CLOCK."""
+    files: tuple[str, ...] = ()  # all files of the run, if there are several
+    how_to_collect: str = ""  # of a table that may be a summary: how to collect the start of each kernel
+    without_kernels: str = ""  # why a file of kernels has none, and what to do
     _results: dict[tuple[object, ...], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @cached_property
+    def work(self) -> pandas.DataFrame:
+        return self.work_table.frame(WORK)
+
+    @cached_property
+    def calls(self) -> pandas.DataFrame:
+        return self.call_table.frame()
+
+    @cached_property
+    def operators(self) -> pandas.DataFrame:
+        return self.operator_table.frame()
+
+    @cached_property
+    def ranges(self) -> pandas.DataFrame:
+        return self.range_table.frame()
 
     @property
     def origin(self) -> int:
         """The start of the first activity."""
-        return int(self.work["start"].iloc[0]) if len(self.work) else 0
+        return int(self.work_table.stored("start")[0]) if len(self.work_table) else 0
 
     @property
     def rank(self) -> int | None:
@@ -116,79 +110,12 @@ class Timeline:
         return result
 
 
-class _Codes(dict[Any, int]):
-    """The number of each text: of the text of a value, so that 7 and `7` have one; -1 for None."""
-
-    def __init__(self) -> None:
-        super().__init__({None: -1})
-        self.texts: dict[str, int] = {}
-
-    def __missing__(self, value: object) -> int:
-        self[value] = code = self.texts.setdefault(str(value), len(self.texts))
-        return code
-
-
-class TableBuilder:
-    """Rows collected column by column: integers in 8 bytes each, texts as codes of the distinct texts.
-
-    A column that no row gives takes no time until the table is made.
-    """
-
-    def __init__(self, columns: Mapping[str, type]) -> None:
-        self._rows = 0
-        self._values = {column: array("q" if kind is int else "i") for column, kind in columns.items()}
-        self._codes = {column: _Codes() for column, kind in columns.items() if kind is str}
-
-    def __len__(self) -> int:
-        return self._rows
-
-    def add(self, **cells: int | str | None) -> None:
-        """Add a row; columns that are not given are UNKNOWN or missing."""
-        self.extend(1, **{column: [cell] for column, cell in cells.items()})
-
-    def extend(self, rows: int, **columns: Sequence[int | str | None]) -> None:
-        """Add rows; columns that are not given are UNKNOWN or missing."""
-        for column, cells in columns.items():
-            values = self._filled(column)
-            if column in self._codes:
-                values.extend(map(self._codes[column].__getitem__, cells))
-            else:
-                values.extend(array("q", [UNKNOWN if cell is None else int(cell) for cell in cells]))
-        self._rows += rows
-
-    def _filled(self, column: str) -> array[int]:
-        """The values of a column, UNKNOWN (or the code of a missing text, which is the same) where not given."""
-        values = self._values[column]
-        if missing := self._rows - len(values):
-            values.extend(array(values.typecode, [UNKNOWN]) * missing)
-        return values
-
-    def frame(self) -> pandas.DataFrame:
-        """The table. Raises OverflowError for a start beyond LATEST."""
-        import pandas
-
-        starts = self._filled("start")
+def check_times(*tables: ColumnTable) -> None:
+    """Raises OverflowError for a start beyond LATEST."""
+    for table in tables:
+        starts = table.stored("start")
         if starts and not -LATEST < min(starts) <= max(starts) < LATEST:
             raise OverflowError("a time is too large")
-
-        def column(name: str, values: array[int]) -> object:
-            if name not in self._codes:
-                return np.frombuffer(values, dtype=np.int64) if values else np.empty(0, np.int64)
-            codes = np.frombuffer(values, dtype=np.int32) if values else np.empty(0, np.int32)
-            return pandas.Categorical.from_codes(
-                codes, categories=pandas.Index(list(self._codes[name].texts), dtype=object)
-            )
-
-        return pandas.DataFrame({name: column(name, self._filled(name)) for name in self._values})
-
-
-def table(columns: Mapping[str, type], rows: int, values: Mapping[str, Any]) -> pandas.DataFrame:
-    """A table of these columns, UNKNOWN or missing where they are not in `values`."""
-    import pandas
-
-    missing = pandas.Categorical.from_codes(np.full(rows, -1, np.int32), categories=pandas.Index([], dtype=object))
-    unknown = {name: missing if kind is str else np.full(rows, UNKNOWN) for name, kind in columns.items()}
-    return pandas.DataFrame(unknown | dict(values))
 
 
 def with_launches(timeline: Timeline) -> Timeline:
@@ -198,70 +125,129 @@ def with_launches(timeline: Timeline) -> Timeline:
     id belongs to calls of one process. Of a driver call inside a runtime call with the same id, the outer one counts;
     of calls that use an id again, the last one before the activity. Kernels of one CUDA graph share a launch.
     """
-    import pandas
+    import numpy as np
 
-    work, calls = timeline.work, timeline.calls
-    first = _outermost(calls[calls["correlation"] != UNKNOWN]).reset_index(drop=True)
-    joined = work.reset_index(drop=True).astype({"process": object})
-    known = joined["process"].notna() & (joined["correlation"] != UNKNOWN)
-    unique = first[first.groupby("correlation")["process"].transform("nunique") == 1]
-    launches = np.full(len(joined), -1)  # rows of `first`
-    for rows, of_key, keys in ((known, first, ["process", "correlation"]), (~known, unique, ["correlation"])):
-        wanted = joined.loc[rows, ["start", *keys]].sort_values("start", kind="stable")
-        launches[wanted.index] = _last_before_start(wanted, of_key, keys)
+    work, calls = timeline.work_table, timeline.call_table
+    check_times(work, calls, timeline.operator_table, timeline.range_table)
+    process, process_of_call, processes = common_codes((work, "process"), (calls, "process"))
+    identified = np.flatnonzero(calls.array("correlation") != UNKNOWN)
+    ids, numbers = np.unique(
+        np.concatenate([calls.array("correlation")[identified], work.array("correlation")]), return_inverse=True
+    )
+    of_call, of_work = numbers[: len(identified)], numbers[len(identified) :]
+    keys = (process_of_call[identified] + 1) * len(ids) + of_call
+    starts, ends = calls.array("start")[identified], calls.array("end")[identified]
+    outer = _outermost(keys, starts, ends)
+    identified, keys, starts, of_call = identified[outer], keys[outer], starts[outer], of_call[outer]
+    known = (process >= 0) & (work.array("correlation") != UNKNOWN)
+    pairs = np.unique(np.stack([of_call, process_of_call[identified]])[:, process_of_call[identified] >= 0], axis=1)
+    unique = np.bincount(pairs[0], minlength=len(ids))[of_call] == 1
+    launches = np.full(len(work), -1)  # rows of the calls
+    begins = work.array("start")
+    for rows, wanted, among, of_key in (
+        (known, (process + 1) * len(ids) + of_work, slice(None), keys), (~known, of_work, unique, of_call),
+    ):  # fmt: skip
+        found = _last_before_start(wanted[rows], begins[rows], of_key[among], starts[among])
+        launches[rows] = np.where(found < 0, -1, identified[among][found] if len(identified[among]) else -1)
+    joined = work.copy()
+    launched = launches >= 0
     for column in ("start", "end"):
-        joined[f"launch_{column}"] = first[column].reindex(launches, fill_value=UNKNOWN).to_numpy()
-    joined["launch_thread"] = first["thread"].astype(object).reindex(launches).to_numpy()
-    joined["launch_call"] = first["name"].reindex(launches).array
-    of_launch = pandas.Series(first["process"].reindex(launches).to_numpy(object), joined.index)
-    joined["process"] = joined["process"].where(joined["process"].notna(), of_launch)
-    joined = joined.sort_values(["start", "end"], kind="stable").reset_index(drop=True)
-    joined["process"] = joined["process"].fillna(_only_process(joined.astype({"device": object}).groupby("device")))
-    joined["process"] = joined["process"].fillna(_only_process(joined.groupby(np.zeros(len(joined)))))
-    joined = joined.astype(dict.fromkeys(("process", "launch_thread", "launch_call"), "category"))
-    return replace(timeline, work=joined[list(WORK)])
+        joined.set_array(f"launch_{column}", np.where(launched, _taken(calls.array(column), launches), UNKNOWN))
+    for column, of_launch in (("thread", "launch_thread"), ("name", "launch_call")):
+        codes = np.where(launched, _taken(calls.array(column), launches), UNKNOWN)
+        joined.set_array(of_launch, codes, calls.distinct(column))
+    process = np.where(process < 0, np.where(launched, _taken(process_of_call, launches), -1), process)
+    process = _with_only_process(process, work.array("device"))
+    process = _with_only_process(process, np.zeros(len(work), np.int64))
+    joined.set_array("process", process, processes)
+    return replace(timeline, work_table=joined.select(np.lexsort((work.array("end"), begins))))
 
 
-def _outermost(calls: pandas.DataFrame) -> pandas.DataFrame:
-    """The calls without those that run inside another call of the same process and id, by start."""
-    keys = ["process", "correlation"]
-    ordered = calls.sort_values("start", kind="stable").astype({"process": object})
-    latest = ordered.groupby(keys, dropna=False)["end"].cummax()
-    before = latest.groupby([ordered[key] for key in keys], dropna=False).shift()
-    return ordered[~(ordered["start"] < before)]
+def _taken(values: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[Any]:
+    """The values at the rows; any value at a row of -1."""
+    import numpy as np
+
+    return values[rows] if len(values) else np.full(len(rows), UNKNOWN)
 
 
-def _last_before_start(work: pandas.DataFrame, calls: pandas.DataFrame, keys: list[str]) -> NDArray[np.int64]:
-    """For each activity the row of the last call with its keys before its start, else of the first one; -1 for none.
+def common_codes(*columns: tuple[ColumnTable, str]) -> tuple[Any, ...]:
+    """Codes of several columns, in which equal texts have equal codes, and the texts by code."""
+    import numpy as np
 
-    Both are sorted by start.
-    """
-    import pandas
-
-    calls = calls[[*keys, "start"]].assign(row=calls.index).rename(columns={"start": "launch_start"})
-    last = pandas.merge_asof(work, calls, left_on="start", right_on="launch_start", by=keys)["row"]
-    first = work.merge(calls.drop_duplicates(keys), how="left", on=keys)["row"]
-    return last.fillna(first).fillna(-1).to_numpy(np.int64)
-
-
-def _only_process(groups: Any) -> pandas.Series:
-    """For each activity the process of its group; missing where the group has none or several."""
-    processes: pandas.Series = groups["process"].transform("first")
-    return processes.where(groups["process"].transform("nunique") == 1)
+    texts: dict[str, int] = {}
+    every: list[Any] = []
+    for table, column in columns:
+        codes = np.array([*(texts.setdefault(text, len(texts)) for text in table.distinct(column)), UNKNOWN], np.int64)
+        every.append(codes[table.array(column)])
+    return (*every, list(texts))
 
 
-def places(work: pandas.DataFrame) -> list[tuple[str | None, str | None]]:
+def _outermost(keys: NDArray[np.int64], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The calls without those that run inside another call with the same key, by start."""
+    import numpy as np
+
+    if not len(keys):
+        return np.empty(0, np.int64)
+    order = np.lexsort((starts, keys))
+    group = np.cumsum(np.concatenate([[0], np.diff(keys[order]) != 0]))
+    by_end = np.argsort(ends, kind="stable")
+    rank = np.empty(len(ends), np.int64)
+    rank[by_end] = np.arange(len(ends))
+    # The ranks of a group are above all of the groups before it, so that one pass finds the maxima of all groups.
+    latest = ends[by_end[np.maximum.accumulate(group * len(ends) + rank[order]) - group * len(ends)]]
+    inside = np.zeros(len(keys), bool)
+    inside[1:] = (group[1:] == group[:-1]) & (starts[order][1:] < latest[:-1])
+    kept = order[~inside]
+    return kept[np.lexsort((kept, starts[kept]))]
+
+
+def _last_before_start(
+    keys: NDArray[np.int64], times: NDArray[np.int64], of_calls: NDArray[np.int64], starts: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """For each activity the number of the last call with its key before its time, else of the first; -1 for none."""
+    import numpy as np
+
+    if not len(of_calls):
+        return np.full(len(keys), -1)
+    every, is_work = np.concatenate([of_calls, keys]), np.arange(len(of_calls) + len(keys)) >= len(of_calls)
+    order = np.lexsort((is_work, np.concatenate([starts, times]), every))
+    last = np.maximum.accumulate(np.where(is_work[order], -1, np.arange(len(order))))
+    last = np.where(last < 0, -1, order[last])
+    before = np.empty(len(order), np.int64)
+    before[order] = last
+    before = before[len(of_calls) :]
+    by_key = np.lexsort((starts, of_calls))
+    first = by_key[np.minimum(np.searchsorted(of_calls[by_key], keys), len(by_key) - 1)]
+    first = np.where(of_calls[first] == keys, first, -1)
+    return np.where((before >= 0) & (of_calls[before] == keys), before, first)
+
+
+def _with_only_process(process: NDArray[np.int64], group: NDArray[Any]) -> NDArray[np.int64]:
+    """The process of each activity; where it is unknown, that of its group if the group has only one."""
+    import numpy as np
+
+    pairs = np.unique(np.stack([group, process])[:, (process >= 0) & (group >= 0)], axis=1)
+    groups, first, count = np.unique(pairs[0], return_index=True, return_counts=True)
+    if not len(groups):
+        return process
+    at = np.minimum(np.searchsorted(groups, group), len(groups) - 1)
+    only = (groups[at] == group) & (count[at] == 1) & (process < 0)
+    return np.where(only, pairs[1][first[at]], process)
+
+
+def places(work: KernelTable) -> list[tuple[str | None, str | None]]:
     """The processes and devices of the activities, each pair once; None if unknown."""
-    pairs = work[["process", "device"]].drop_duplicates().astype(object)
-    return [*map(tuple, pairs.where(pairs.notna(), None).to_numpy().tolist())]
+    return list(dict.fromkeys(zip(work.cells("process"), work.cells("device"), strict=True)))
 
 
-def empty(columns: Mapping[str, type]) -> pandas.DataFrame:
-    """A table without rows."""
-    return TableBuilder(columns).frame()
+def kernel_rows(work: KernelTable, others: bool = False) -> array[int]:
+    """The rows of the kernels; with `others` those of copies and memsets."""
+    is_kernel = [*(kind == KERNEL for kind in work.distinct("kind")), True]
+    return array("q", (row for row, code in enumerate(work.stored("kind")) if is_kernel[code] is not others))
 
 
 def count_joined(timeline: Timeline) -> tuple[int, int]:
     """Kernels, and kernels with a known launch."""
-    kernels = timeline.work[timeline.work["kind"] == KERNEL]
-    return len(kernels), int((kernels["launch_start"] != UNKNOWN).sum())
+    launches = timeline.work_table.cells("launch_start")
+    kernels = kernel_rows(timeline.work_table)
+    return len(kernels), sum(launches[row] is not None for row in kernels)

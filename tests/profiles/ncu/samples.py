@@ -6,6 +6,7 @@ from typing import BinaryIO
 from roofmodel.profiles import signatures
 from roofmodel.profiles.kernel import Kernel, Profile
 from roofmodel.profiles.ncu import reader as ncu
+from roofmodel.profiles.timelines.kernels import profile
 
 LEAD = '"ID","Process ID","Process Name","Host Name",'
 NEW = '"Kernel Name","Context","Stream","Block Size","Grid Size","Device","CC"'
@@ -28,7 +29,7 @@ def read(text: str | bytes, generation: str | None = None) -> Profile:
 
 
 def read_file(stream: BinaryIO, name: str, generation: str | None = None) -> Profile:
-    return ncu.read_all([(stream, name)], generation)
+    return profile(ncu.read_all([(stream, name)], generation))
 
 
 def only(text: str | bytes, generation: str | None = None) -> Kernel:

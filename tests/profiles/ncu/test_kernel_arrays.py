@@ -4,23 +4,25 @@ import csv
 import io
 import tracemalloc
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from roofmodel.errors import ProfileError
+from roofmodel.profiles import kernel as kernel_module
 from roofmodel.profiles import streams
-from roofmodel.profiles.kernel import Flops, Kernel, Profile, Traffic, without_impossible_values
+from roofmodel.profiles.kernel import Flops, Kernel, Profile, Traffic
 from roofmodel.profiles.ncu import metrics
 from roofmodel.profiles.ncu import reader as ncu
 from roofmodel.profiles.ncu.kernel_arrays import DivergentBranch, LaunchArray
-from roofmodel.profiles.ncu.launch_tables import LaunchKind, LaunchTable
+from roofmodel.profiles.ncu.launch_tables import LaunchTable
 from roofmodel.profiles.ncu.layouts import LongReader
 from roofmodel.profiles.ncu.rows import RowReader
-from roofmodel.roofline.points import GROUPINGS, group
+from roofmodel.profiles.timelines.kernels import profile as profiled
+from roofmodel.roofline.points import GROUPINGS, group, group_name
+from tests import kernels as make
 from tests.profiles.ncu.samples import HEADER, RULES, launch, read, read_file, row
 
 THREADS = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
@@ -44,7 +46,7 @@ NAMES = [
 ]
 VALUES = st.dictionaries(st.sampled_from(NAMES), st.sampled_from([0.0, 1.0, 7.0, 0.5, 1e9]), max_size=12)
 KINDS = st.builds(
-    LaunchKind,
+    dict,
     name=st.sampled_from(["gemm", "void relu<float>(T *)", "softmax"]),
     nvtx=st.sampled_from([(), ("step",), ("step", "layer")]),
     capability=st.sampled_from([None, "7.0", "8.0", "9.0", "10.0"]),
@@ -55,35 +57,35 @@ KINDS = st.builds(
 def table(launches) -> LaunchTable:
     found = LaunchTable("file.csv", summary=False)
     for number, (kind, values) in enumerate(launches):
-        found.kinds.append(kind)
-        found.ids.append(number)
-        found.kind.append(number)
-        for name, value in values.items():
-            column = found.values.setdefault(name, type(found.ids)("d"))
-            column.extend([float("nan")] * (number - len(column)))
-            column.append(value)
-    found.pad()
+        found.launches.declare(**dict.fromkeys(values, float))
+        found.launches.add(file="file.csv", number=number, **kind, **values)
     return found
+
+
+@pytest.fixture(params=[1, 1000], ids=["as arrays", "one by one"])
+def many(request, monkeypatch):
+    monkeypatch.setattr(ncu, "MANY", request.param)
 
 
 # --- meaning ----------------------------------------------------------------------------------------------------
 
 
-@given(st.lists(st.tuples(KINDS, VALUES), min_size=1, max_size=12))
-@settings(deadline=None)
-def test_launches_read_together_equal_launches_read_singly(launches):
-    profile = ncu.profile([table(launches)], ["file.csv"])
+@given(launches=st.lists(st.tuples(KINDS, VALUES), min_size=1, max_size=12))
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_launches_read_together_equal_launches_read_singly(many, launches):
+    profile = profiled(ncu.timeline([table(launches)], ["file.csv"]))
     notes, raw = Counter(), []
     for kernel, (kind, values) in zip(profile.kernels, launches, strict=True):
-        alone = metrics.interpret(values, kind.capability, kind.invocations > 1)
+        times = kind["invocations"]
+        alone = metrics.interpret(values, kind["capability"], times > 1)
         notes.update(alone.notes)
-        times = kind.invocations
         assert kernel.flops == Flops(*(None if n is None else n * times for n in alone.flops))
         assert kernel.bytes == Traffic(*(None if n is None else n * times for n in alone.bytes))
         seconds = None if alone.seconds is None else alone.seconds * times
         fields = {"occupancy": alone.occupancy, "registers": alone.registers, "clock": alone.clock}
-        raw.append(Kernel("0", "f", "k", invocations=times, seconds=seconds, **fields))
-        ((expected,), _) = without_impossible_values(raw[-1:])
+        raw.append(make.kernel(invocations=times, seconds=seconds, **fields))
+        expected = make.changed(raw[-1])
+        expected.table.without_impossible_values()
         assert kernel.seconds == expected.seconds
         assert (kernel.occupancy, kernel.registers, kernel.clock) == (
             expected.occupancy,
@@ -91,7 +93,8 @@ def test_launches_read_together_equal_launches_read_singly(launches):
             expected.clock,
         )
     share = {note: f" ({n} of {len(launches)} kernels)" if n < len(launches) else "" for note, n in notes.items()}
-    assert set(profile.warnings) == {note + share[note] for note in notes} | {*without_impossible_values(raw)[1]}
+    impossible = make.table(raw).without_impossible_values()
+    assert set(profile.warnings) == {note + share[note] for note in notes} | {*impossible}
 
 
 def test_branches_of_an_array_are_uniform_or_refused():
@@ -109,33 +112,37 @@ def test_branches_of_an_array_are_uniform_or_refused():
 @given(launches=st.lists(st.tuples(KINDS, VALUES), min_size=1, max_size=12))
 @settings(deadline=None)
 def test_sums_of_columns_are_the_sums_of_their_kernels(by, launches):
-    profile = ncu.profile([table(launches)], ["file.csv"])
-    few, all_of_them = ({g.name: g for g in group(kernels, by)} for kernels in (profile.summed(), profile.kernels))
-    assert few.keys() == all_of_them.keys()
-    for name, one in few.items():
-        other = all_of_them[name]
-        assert (one.category, one.invocations, one.registers) == (other.category, other.invocations, other.registers)
-        for found, expected in zip(
-            (one.seconds, one.occupancy, *one.flops, *one.bytes),
-            (other.seconds, other.occupancy, *other.flops, *other.bytes),
-            strict=True,
-        ):
-            assert found == (None if expected is None else pytest.approx(expected, rel=1e-12))
-    timeless, all_timeless = (
-        sum(kernel.invocations for kernel in kernels if kernel.seconds is None)
-        for kernels in (profile.summed(), profile.kernels)
-    )
-    assert timeless == all_timeless
+    def total(values):
+        return None if None in values else sum(values)
+
+    kernels = profiled(ncu.timeline([table(launches)], ["file.csv"])).kernels
+    members: dict[str, list[Kernel]] = {}
+    for kernel in kernels:
+        members.setdefault(group_name(kernel, by), []).append(kernel)
+    with pytest.MonkeyPatch.context() as patch:
+        few = group(kernels, by)
+        patch.setattr(kernel_module, "MANY", 1)
+        assert list(group(kernels, by)) == list(few)
+    times = {name: total([kernel.seconds for kernel in every]) for name, every in members.items()}
+    assert [one.name for one in few] == sorted(members, key=lambda name: -(times[name] or 0))
+    for one in few:
+        every = members[one.name]
+        assert one.invocations == sum(kernel.invocations for kernel in every)
+        assert one.registers == max((k.registers for k in every if k.registers is not None), default=None)
+        seconds = times[one.name]
+        resident = total([None if k.occupancy is None else k.occupancy * (k.seconds or 0) for k in every])
+        occupancy = resident / seconds if resident is not None and seconds else None
+        flops = [*map(total, zip(*(kernel.flops for kernel in every), strict=True))]
+        traffic = [*map(total, zip(*(kernel.bytes for kernel in every), strict=True))]
+        assert (one.seconds, one.occupancy, [*one.flops], [*one.bytes]) == (seconds, occupancy, flops, traffic)
 
 
 @given(launches=st.lists(st.tuples(KINDS, VALUES), min_size=1, max_size=12), most=st.integers(1, 5))
 @settings(deadline=None)
 def test_the_longest_of_columns_are_the_longest_of_their_kernels(launches, most):
-    profile = ncu.profile([table(launches), table(launches[::-1])], ["one.csv", "other.csv"])
-    everyone = list(profile.kernels)
-    longest = sorted(everyone, key=lambda kernel: kernel.seconds or 0, reverse=True)[:most]
-    assert profile.longest(most) == longest
-    assert replace(profile, kernels=tuple(everyone)).longest(most) == longest
+    kernels = profiled(ncu.timeline([table(launches), table(launches[::-1])], ["one.csv", "other.csv"])).kernels
+    longest = sorted(kernels, key=lambda kernel: kernel.seconds or 0, reverse=True)[:most]
+    assert [kernel.row for kernel in kernels.longest(most)] == [kernel.row for kernel in longest]
 
 
 # --- reading ----------------------------------------------------------------------------------------------------
@@ -162,7 +169,7 @@ def outcome(text: str) -> Profile | str:
         found = read(text)
     except ProfileError as error:
         return str(error)
-    return Profile(found.tool, found.files, tuple(found.kernels), found.evidence, found.warnings)
+    return found
 
 
 @given(st.text(alphabet='",a \n', max_size=20))

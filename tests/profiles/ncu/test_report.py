@@ -5,7 +5,6 @@ in its table. The tests compare a report with a table of the same content.
 """
 
 import csv
-import dataclasses
 import gzip
 import io
 import os
@@ -19,6 +18,7 @@ from roofmodel.errors import ProfileError
 from roofmodel.profiles import reading
 from roofmodel.profiles.kernel import Evidence
 from roofmodel.profiles.signatures import NCU_REPORT
+from tests import kernels as make
 from tests.profiles.ncu.samples import read_file
 from tests.profiles.samples import measured
 
@@ -118,7 +118,7 @@ def holding(monkeypatch):
 
 
 def comparable(profile):
-    return [dataclasses.replace(kernel, file="", process=None) for kernel in profile.kernels]
+    return [make.changed(kernel, file="", process=None) for kernel in profile.kernels]
 
 
 def test_the_test_double_has_only_attributes_of_the_package():

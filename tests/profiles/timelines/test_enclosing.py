@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from roofmodel.profiles.columns import ColumnTable
+from roofmodel.profiles.kernel import KernelTable
 from roofmodel.profiles.timelines import enclosing
-from roofmodel.profiles.timelines.timeline import RANGES, WORK, TableBuilder
+from roofmodel.profiles.timelines.timeline import RANGES
 from tests.operations import operations
 
 
@@ -28,7 +30,7 @@ class Launch(NamedTuple):
 
 
 def tables(ranges: list[Range], launches: list[Launch]) -> tuple[Any, Any]:
-    of_ranges, work = TableBuilder(RANGES), TableBuilder(WORK)
+    of_ranges, work = ColumnTable(RANGES), KernelTable()
     for each in ranges:
         of_ranges.add(**each._asdict())
     for process, thread, moment in launches:

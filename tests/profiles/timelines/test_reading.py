@@ -5,8 +5,10 @@ from __future__ import annotations
 import gzip
 import io
 import json
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 from hypothesis import given, settings
@@ -15,9 +17,11 @@ from hypothesis import strategies as st
 import roofmodel
 from roofmodel.errors import ProfileError
 from roofmodel.profiles import nsys, rocprof_database, torch_trace
+from roofmodel.profiles.columns import ColumnTable
+from roofmodel.profiles.kernel import KernelTable
 from roofmodel.profiles.reading import read as read_profiles
 from roofmodel.profiles.timelines import enclosing, reading
-from roofmodel.profiles.timelines.timeline import RANGES, WORK, TableBuilder
+from roofmodel.profiles.timelines.timeline import RANGES, WORK, Timeline
 from roofmodel.roofline.judged_kernels import gaps
 from tests.profiles.samples import measured, mutilations
 from tests.profiles.seeds import SEEDS
@@ -29,18 +33,18 @@ EXAMPLE = Path(__file__).parents[3] / "examples" / "training_by_hand.json"
 @given(st.data())
 @settings(max_examples=60, deadline=None)
 def test_a_damaged_pytorch_trace_is_refused_or_read(data: st.DataObject) -> None:
-    _refused_or_read(torch_trace.read_timeline, data.draw(mutilations(EXAMPLE.read_bytes())))
+    _refused_or_read(torch_trace.read, data.draw(mutilations(EXAMPLE.read_bytes())))
 
 
 @given(st.data())
 @settings(max_examples=30, deadline=None)
 def test_a_damaged_database_is_refused_or_read(data: st.DataObject) -> None:
-    _refused_or_read(partial(nsys.read_timeline, with_samples=True), data.draw(mutilations(SEEDS["nsys-sqlite"])))
-    _refused_or_read(rocprof_database.read_timeline, data.draw(mutilations(SEEDS["rocpd"])))
-    _refused_or_read(rocprof_database.read_timeline, data.draw(mutilations(SEEDS["rpd"])))
+    _refused_or_read(partial(nsys.read, with_samples=True), data.draw(mutilations(SEEDS["nsys-sqlite"])))
+    _refused_or_read(rocprof_database.read, data.draw(mutilations(SEEDS["rocpd"])))
+    _refused_or_read(rocprof_database.read, data.draw(mutilations(SEEDS["rpd"])))
 
 
-def _refused_or_read(read: reading.Read, damaged: bytes) -> None:
+def _refused_or_read(read: Callable[[BinaryIO, str], Timeline], damaged: bytes) -> None:
     try:
         timeline = read(io.BytesIO(damaged), "sample")
     except ProfileError as error:
@@ -56,7 +60,7 @@ def test_an_nsys_export_with_times_that_no_run_has_is_refused(start: int, end: i
     """From -2^63 ns to any positive time are more than the 64 bits of a difference; 2^62 ns are 146 years."""
     damaged = export(RUNTIME, NVTX).kernel(start=100, end=200).kernel(start=start, end=end).bytes()
     with pytest.raises(ProfileError, match="sample: the database contains times that no run has"):
-        nsys.read_timeline(io.BytesIO(damaged), "sample")
+        nsys.read(io.BytesIO(damaged), "sample")
 
 
 @pytest.mark.parametrize(
@@ -70,7 +74,7 @@ def test_numbers_that_python_refuses_and_deep_nesting_are_refused(key: str, valu
         event = f'{{"ph": "X", "cat": "kernel", "name": "k", "dur": 1, "{key}": {" " * blanks}{value}}}'
         text = f'{{"schemaVersion": 1, "traceEvents": [{event}]}}'
         with pytest.raises(ProfileError, match="sample: the trace has invalid numbers or too deep nesting"):
-            torch_trace.read_timeline(io.BytesIO(text.encode()), "sample")
+            torch_trace.read(io.BytesIO(text.encode()), "sample")
 
 
 @pytest.mark.parametrize(
@@ -89,7 +93,7 @@ def test_halves_of_surrogate_pairs_in_names_are_replaced(written: str, read: str
             return super().read(min(size, most) if most is not None and most >= 0 else size)
 
     event = f'{{"ph": "X", "cat": "kernel", "name": "{written}", "ts": 1, "dur": 1, "args": {{}}}}'
-    timeline = torch_trace.read_timeline(Slow(f'{{"schemaVersion": 1, "traceEvents": [{event}]}}'.encode()), "sample")
+    timeline = torch_trace.read(Slow(f'{{"schemaVersion": 1, "traceEvents": [{event}]}}'.encode()), "sample")
     assert timeline.work["name"].tolist() == [read]
 
 
@@ -111,7 +115,7 @@ def test_device_properties_are_found_before_and_after_the_events() -> None:
     properties = document.pop("deviceProperties")
     assert list(document) == ["schemaVersion", "traceEvents"]
     for ordered in ({"deviceProperties": properties, **document}, {**document, "deviceProperties": properties}):
-        timeline = torch_trace.read_timeline(io.BytesIO(json.dumps(ordered).encode()), "sample")
+        timeline = torch_trace.read(io.BytesIO(json.dumps(ordered).encode()), "sample")
         assert [each.name for each in timeline.evidence] == ["Tesla V100-SXM2-32GB"]
 
 
@@ -158,7 +162,7 @@ def test_a_name_that_contains_the_key_of_the_list_is_read(tmp_path: Path) -> Non
 def test_whole_runs_and_lists_of_kernels_find_ranges_in_the_same_way(
     thread: str, others: list[tuple[str, int, int]], label: str | None
 ) -> None:
-    ranges, work = TableBuilder(RANGES), TableBuilder(WORK)
+    ranges, work = ColumnTable(RANGES), KernelTable()
     for owner, start, end, name in [("1", 0, 400, "outer"), ("1", 100, 200, "inner")] + [
         (*other, "other") for other in others
     ]:
