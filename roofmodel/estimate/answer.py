@@ -259,7 +259,7 @@ def _input(estimate: Estimate) -> Iterator[tuple[str, str]]:
     }[pipeline.limit]
     batch = f"{units.seconds(loader.seconds)} per batch, {units.count(loader.workers, 'worker')}"
     yield ("input", f"{batch}{copy}; {units.count(pipeline.workers_to_hide, 'worker')} would hide the loader")
-    busy = f"GPU busy ≤ {pipeline.utilization:.0%}"
+    busy = f"GPU busy {pipeline.utilization:.0%}"
     yield ("with input", f"step ≥ {units.seconds(pipeline.seconds)}, ≤ {rate}, {busy}: {limit}")
 
 
