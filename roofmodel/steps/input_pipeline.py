@@ -80,7 +80,7 @@ class InputPipeline(NamedTuple):
     def utilization(self) -> float:
         """The share of the time that the GPU's step takes.
 
-        Where the loader limits, a step that is slower than expected (one in NCHW) takes a larger share of the same time.
+        Where the loader limits, a step slower than expected (in NCHW) takes a larger share of the same time.
         """
         return self.gpu_seconds / self.seconds
 
