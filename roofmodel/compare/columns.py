@@ -121,7 +121,8 @@ ROWS = Table(
             text=lambda each: _share(each.row.bound_seconds, each.row),
         ),
         Column(
-            None, "of exp.", COUNT, priority=6, legend="of exp.: expected / achieved",
+            None, "of exp.", COUNT, priority=6,
+            legend="of exp.: expected / achieved, above 100% if faster than expected",
             text=lambda each: _share(each.row.expected_seconds, each.row),
         ),
         Column(

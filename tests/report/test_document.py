@@ -35,6 +35,7 @@ from roofmodel.report.latex import escape_latex, latex, text_form
 from roofmodel.report.markdown import markdown
 from roofmodel.report.table import COUNT, Column, Table
 from roofmodel.report.terminal import TerminalDocument
+from tests.printing import printed
 
 BLOCKS = [
     Code("x[b t] -> y[b t]  # 100 %\n\nmore → text"),
@@ -210,3 +211,17 @@ def test_rows_that_stand_out_are_bold_and_names_keep_their_indents(tmp_path: Pat
         document
     )
     compiled(text, tmp_path)
+
+
+def test_a_table_whose_long_column_would_be_narrow_has_a_block_for_each_row() -> None:
+    """At 80 columns 20 + 20 + 20 and three blanks leave 17 for the texts; at 110, 47."""
+    names = [letter * 20 for letter in "abc"]
+    rows = [(names[0], "long " * 30, names[1], names[2]), ("d", "short", "", "e")]
+    document = Document("title", [TextTable(("topic", "text", "more", "|option"), rows)], dict)
+
+    def shown(width: int) -> list[str]:
+        return [line.rstrip() for line in printed(TerminalDocument(document), width).splitlines()]
+
+    assert shown(80)[1:3] == [names[0], "  text    " + "long " * 13 + "long"]
+    assert shown(80)[-3:] == ["d", "  text    short", "  option  e"]
+    assert shown(110)[1].split() == ["topic", "text", "more", "option"]
