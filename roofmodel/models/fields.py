@@ -229,6 +229,8 @@ FIELDS: dict[str, tuple[FieldType, Any]] = {
     "pre_norm": (FLAG, True),  # on the input of a block
     "first_norm": (FLAG, lambda f: f["pre_norm"]),  # on the input of the first block
     "out_norm": (FLAG, False),  # on the output of a block, before the residual add
+    "expert_out_norm": (FLAG, False),  # on the output of the experts, in addition
+    "inner_norm": (FLAG, False),  # within attention and MLP, before the output projection
     "sum_norm": (FLAG, lambda f: not (f["pre_norm"] or f["out_norm"])),  # on the residual sum
     "post_norm_layers": (LAYER_FLAGS, None),  # the layers with the norm on the block output instead, if any
     "final_norm": (FLAG, lambda f: not f["sum_norm"]),
@@ -312,6 +314,7 @@ FIELDS: dict[str, tuple[FieldType, Any]] = {
     "embedding_projected_bias": (FLAG, True),
     "embedding_projected_back": (FLAG, False),  # projected back after the last layer
     "embedding_norm": (FLAG, False),
+    "embedding_norm_gain": (FLAG, lambda f: f["norm_affine"]),
     "per_layer_input": (COUNT, 0),  # width of the per-layer embedding; 0: none
     "per_layer_vocabulary": (COUNT, lambda f: f["vocabulary"]),
     "positions": (LENGTH, None),  # maximum positions in the config

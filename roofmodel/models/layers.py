@@ -154,6 +154,7 @@ class Attention(NamedTuple):
     gate: Literal["", "head", "element", "queries"] = ""
     kv_sharing: Literal["", "source", "reuses"] = ""  # later layers reuse its keys and values; it reuses earlier ones
     selection: BlockSelection | None = None  # each query attends to selected blocks of keys
+    inner_norm: Norm | None = None  # on the outputs of all heads together, before the output projection
 
     def cached(self, tokens: Number, source: Number) -> tuple[Number, ...]:
         """Keys, values and the indexer's key of all tokens, or of those in the window; none if it reuses others."""
@@ -358,6 +359,7 @@ class MLP(NamedTuple):
     gated: bool = False
     fused: bool = False  # one matrix holds gate and up
     bias: bool = False
+    inner_norm: Norm | None = None  # before the down projection
 
 
 class MoE(NamedTuple):

@@ -74,7 +74,7 @@ def _embedding(fields: Fields, norm: Norm) -> Embedding:
         fixed_positions=fields["sinusoidal_positions"],
         type_rows=fields["type_rows"],
         task_rows=fields["task_rows"],
-        norm=norm if fields["embedding_norm"] else None,
+        norm=norm._replace(gain=fields["embedding_norm_gain"]) if fields["embedding_norm"] else None,
         projection=_projection(fields) if fields["embedding_projected"] else None,
         relative_rows=0 if fields["relative_table_per_layer"] else fields["relative_rows"],
         relative_norm=norm if fields["relative_rows"] and fields["relative_norm"] else None,
@@ -132,7 +132,7 @@ def _layer(index: int, fields: Fields, norm: Norm, crosses: bool) -> Layer:
     has_experts = fields["experts"] and fields["expert_layers"][index]
     width = fields["kv_shared_mlp_width" if _reuses_keys_and_values(index, fields) else "mlp_width"]
     mlp = Branch(_mlp(fields, width), before, after)
-    experts = Branch(_moe(fields), before, after)
+    experts = Branch(_moe(fields), before, norm if fields["expert_out_norm"] else after)
     if not has_experts:
         block = Sublayer((mlp,), closing)
     elif fields["mlp_with_experts"]:
@@ -222,7 +222,12 @@ def _attention(index: int, fields: Fields) -> Attention:
         if fields["kv_shared_layers"]
         else "",
         selection=_part(BlockSelection, fields) if fields["index_blocks"] and _has_indexer(index, fields) else None,
+        inner_norm=_inner_norm(fields),
     )
+
+
+def _inner_norm(fields: Fields) -> Norm | None:
+    return _norm(fields) if fields["inner_norm"] else None
 
 
 def _has_indexer(index: int, fields: Fields) -> bool:
@@ -289,7 +294,7 @@ def _disentangled(fields: Fields) -> DisentangledAttention:
 
 
 def _mlp(fields: Fields, width: int) -> MLP:
-    return _part(MLP, fields, width=width, fused=fields["fused_gate"])
+    return _part(MLP, fields, width=width, fused=fields["fused_gate"], inner_norm=_inner_norm(fields))
 
 
 def _expert_groups(fields: Fields) -> tuple[int, int]:
@@ -310,7 +315,7 @@ def _moe(fields: Fields) -> MoE:
         MoE,
         fields,
         active=fields["experts_active"],
-        expert=_part(MLP, fields, "expert_", fused=fields["fused_experts"]),
+        expert=_part(MLP, fields, "expert_", fused=fields["fused_experts"], inner_norm=None),
         shared=_mlp(fields, fields["shared_width"]) if fields["shared_width"] else None,
         router_norm=_norm(fields) if fields["mlp_with_experts"] else None,
         groups=groups,

@@ -100,7 +100,18 @@ def attention(att: Attention, block: BlockContext) -> Iterator[Operator]:
         yield from _differential(build, att, block, cache, keys_and_pairs)
     else:
         yield from _core(build, att, block, "attention", cache, keys_and_pairs, added, block.causal, against_positions)
+    if att.inner_norm:
+        yield _inner_norm(
+            build, "attention", att.inner_norm, f"o[b t k g {_value_axis(att)}]", f"k g {_value_axis(att)}"
+        )
     yield _output(build, att, block, "attention")
+
+
+def _inner_norm(build: Builder, place: str, spec: Norm, tensor: str, gains: str) -> Operator:
+    """A norm before an output projection."""
+    gain, bias = norm_parameters(f"{place}_inner", spec, gains)
+    line = f"{tensor}{gain}{bias} -> {tensor}"
+    return build.operator(f"{place}.inner_norm", place, line, kind="norm", flops=norm_flops(spec), function=spec.kind)
 
 
 def _differential(
@@ -422,6 +433,8 @@ def _mlp(build: Builder, mlp: MLP, name: str, x: str, output: str) -> Iterator[O
         flops=vector_flops.ACTIVATION[mlp.activation] + mlp.gated, function=mlp.activation,
         keeps="outputs" if mlp.activation == "relu" and not mlp.gated else "inputs",  # as autograd
     )  # fmt: skip
+    if mlp.inner_norm:
+        yield _inner_norm(build, "mlp", mlp.inner_norm, up, "f")
     yield linear("down", up, "f", "d", output)
 
 

@@ -6,11 +6,9 @@ Their keys also fit other families, whose count would be wrong. So no other fami
 from __future__ import annotations
 
 UNSUPPORTED: dict[str, str] = {
-    "axk1": "a norm after the experts of some layers",
     "axk2": "gates within latent attention and within norms",
     "big_bird": "attention to blocks of tokens, some of them chosen at random",
     "bigbird_pegasus": "attention to blocks of tokens, some of them chosen at random",
-    "bitnet": "norms before the output projections of attention and MLP",
     "blt": "bytes that are grouped into patches of variable length",
     "doge": "attention masks computed from values, and experts selected by product keys",
     "dots3_note_text": "latent attention with different sizes in sliding-window layers",
