@@ -73,6 +73,11 @@ class Device:
             return name
         return _load(name, tuple(TIMINGS))
 
+    @classmethod
+    def describe(cls, name: str) -> Device:
+        """A device by name, without the parameters of its timing model. Raises DeviceError."""
+        return _load(name, ())
+
     @property
     def calibrated(self) -> bool:
         """Whether the timing model was fitted to measurements of this device, not of a similar one."""
@@ -246,6 +251,8 @@ def _read(path: Path, kinds: tuple[str, ...], deferred: bool = False) -> Device:
         stated_capacity=file.driver_capacity(),
         sources=file.sources,
     )
+    if not kinds:
+        return device
     fitted = library.fitted_file(path)
     sets = read_yaml(fitted, DeviceError, "a file of parameter sets") if fitted else file.calibration
     calibration = read_calibration(sets, file.like, device, _load, kinds, deferred)

@@ -97,7 +97,7 @@ def identify(evidence: Iterable[Evidence], hw: Hardware | None, files: Iterable[
             continue
         matching = [device for device in known_devices if not contradictions(device, e)]
         if len(matching) == 1:
-            (device,) = matching
+            device = Device.load(matching[0].id)
             if e.name is None and not e.l2_bytes and not e.dram_bytes:  # a MIG slice may have as many SMs
                 note = f"the file states no name: {_capability_and_sms(e)}; {device.id} is assumed"
                 return DeviceIdentification(device, "assumed", (note,))
@@ -162,7 +162,7 @@ def _other_boost_clock(evidence: Evidence) -> DeviceIdentification | None:
     boards = [d for d in _known_gpus() if "boost" in d.clocks and not contradictions(d, without_clock)]
     if len(boards) != 1:
         return None
-    (board,) = boards
+    board = Device.load(boards[0].id)
     stated, own = (units.si(clock, "Hz", 4) for clock in (evidence.clock, board.clocks["boost"]))
     if not 0.5 < evidence.clock / board.clocks["boost"] < 1.3:
         note = f"the file states a clock of {stated}, which is no boost clock of {board.id}: its own ceilings are used"
@@ -197,8 +197,8 @@ def _missing(evidence: Evidence) -> str:
 
 @cache
 def _known_gpus() -> tuple[Device, ...]:
-    """The known GPUs. TPUs have no multiprocessors, so they would match any profile."""
-    return tuple(device for device in map(Device.load, library.names()) if device.multiprocessors is not None)
+    """The known GPUs, without their timing models. TPUs have no multiprocessors, so they would match any profile."""
+    return tuple(device for device in map(Device.describe, library.names()) if device.multiprocessors is not None)
 
 
 def _contradictions_by_file(device: Device, evidence: Iterable[Evidence]) -> list[str]:
