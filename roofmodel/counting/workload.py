@@ -108,6 +108,7 @@ class Parallel(NamedTuple):
     * `sequence`: whether the `tp` GPUs also shard the tokens outside the blocks: norms, residual adds, dropout
       (Korthikanti et al., arXiv 2205.05198, section 4.2);
     * `zero`: 1 if the replicas shard the optimizer state (ZeRO stage 1; Megatron-LM's distributed optimizer);
+    * `overlaps`: what the engine overlaps in training (`engines/engine_file.py`, OVERLAPS);
     * `wrapper`: how replicas train (PyTorch's DistributedDataParallel or DataParallel, or gradients exchanged after the
       backward pass); None: one replica without a wrapper.
 
@@ -125,6 +126,7 @@ class Parallel(NamedTuple):
     sequence: bool = False
     zero: int = 0
     wrapper: DataParallel | None = None
+    overlaps: frozenset[str] = frozenset()
 
     @property
     def ways(self) -> dict[str, Number]:

@@ -38,6 +38,12 @@ EXTRA_KERNELS = {
 }
 """Kernels that an engine runs besides those of the operators. `roofmodel/timing/reference_code.py` has the bytes
 of each."""
+OVERLAPS = {
+    "gradients": "the exchange of gradients runs during the backward pass of the last microbatch",
+    "parameters": "the all-gather of updated weights runs during the forward pass of the first microbatch",
+    "tensor_parallel": "all-gathers and reduce-scatters of sequence parallelism run in parts during the GEMMs",
+}
+"""What an engine can overlap in training. `roofmodel/steps/overlap.py` has the time of each."""
 DEFAULT_CASES = {
     "decoder_inference": "prefill, decode and generation of a decoder, plans of a service, and `roof op`",
     "multi_gpu_training": "training of a transformer on several GPUs, unless --data-parallel differs from the engine's",
@@ -82,12 +88,14 @@ class Host(NamedTuple):
 
 class Training(NamedTuple):
     """How an engine trains: how replicas exchange gradients unless the options say otherwise; the formats of the
-    gradients that it sums and of the logits that the loss keeps, where they are not those of weights and activations.
+    gradients that it sums and of the logits that the loss keeps, where they are not those of weights and activations;
+    and what it overlaps.
     """
 
     data_parallel: DataParallel
     gradients: str | None = None
     logits: str | None = None
+    overlaps: frozenset[str] = frozenset()
 
 
 class Benchmark(NamedTuple):
@@ -202,11 +210,7 @@ def read(path: Path, load: Callable[[str], Mapping[str, Any]]) -> dict[str, Any]
         elif key == "memory":
             fields[key] = read_memory(entry, fields.get(key), GENERATIONS)
         elif key == "training":
-            known = {"data_parallel": get_args(DataParallel)}
-            states = entry.mapping(Training._fields, required=("data_parallel",))
-            fields[key] = Training(
-                **{name: value.one_of(known.get(name, get_args(ComputeFormat))) for name, value in states.items()}  # type: ignore[arg-type]
-            )
+            fields[key] = _training(entry)
         elif key == "options":
             fields[key] = tuple(item.one_of(OPTIONS) for item in entry.items())
         elif key == "kernel_names":
@@ -273,6 +277,16 @@ def _host(value: YamlValue) -> Host:
     entries = value.mapping(Host._fields)
     times = {name: _seconds(entry, zero=True) for name, entry in entries.items() if name != "overlapped"}
     return Host(**times, overlapped="overlapped" in entries and entries["overlapped"].flag())
+
+
+def _training(value: YamlValue) -> Training:
+    fields = dict[str, Any]()
+    for key, entry in value.mapping(Training._fields, required=("data_parallel",)).items():
+        if key == "overlaps":
+            fields[key] = frozenset(item.one_of(OVERLAPS) for item in entry.items())
+        else:
+            fields[key] = entry.one_of(get_args(DataParallel if key == "data_parallel" else ComputeFormat))
+    return Training(**fields)
 
 
 def _benchmark_rule(value: YamlValue) -> BenchmarkRule:

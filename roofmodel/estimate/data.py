@@ -95,7 +95,7 @@ def workload_document(estimate: Estimate) -> dict[str, Any]:
     left_out |= set() if arch.encoder else {"decoder_seq"}
     left_out |= set() if arch.image else {"image"}
     if "train" not in work.phases:
-        left_out |= {"optimizer", "recompute", "sequence_parallel", "zero"}
+        left_out |= {"optimizer", "overlap", "recompute", "sequence_parallel", "zero"}
     options = {key_of(name): value for name, value in values.items() if name not in left_out}
     return options | engine_figures(work.engine)
 

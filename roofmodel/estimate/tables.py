@@ -251,8 +251,8 @@ def with_letters(tables: Sequence[Sequence[OperatorRow]]) -> list[list[tuple[str
 def replica_rows(phase: PhaseEstimate) -> Iterator[tuple[str, Number, float | None]]:
     """What data-parallel training changes in the totals: name, seconds of the bound, expected seconds."""
     replicas = phase.replicas
-    if replicas.hidden is None or replicas.hidden.value or replicas.hidden_bound:
-        yield "hidden communication", -replicas.hidden_bound, replicas.hidden and -float(replicas.hidden.value)
+    if replicas.hidden is None or replicas.hidden.value or phase.hidden_bound:
+        yield "hidden communication", -phase.hidden_bound, replicas.hidden and -float(replicas.hidden.value)
     for name, added in (
         ("copies of gradients", replicas.copies),
         ("contention", replicas.contention),

@@ -156,8 +156,8 @@ def _bound(phase: PhaseEstimate) -> Iterator[Equation]:
         waits = " + wait for other stages"
         wait = units.seconds(phase.idle.bound, 4)
         yield Equation("wait for other stages", [*_waits(phase, lambda stage: stage.bound), text_form(wait)])
-    if phase.replicas.hidden_bound:
-        waits += f" - hidden communication ({units.seconds(phase.replicas.hidden_bound, 4)})"
+    if phase.hidden_bound:
+        waits += f" - hidden communication ({units.seconds(phase.hidden_bound, 4)})"
     yield Equation("bound", [text_form(f"Σ times × bound, over the operators{waits}"), text_form(bound)])
     inputs = f"{phase.sequences} images" if phase.is_vision else f"{phase.tokens} tokens"
     yield Equation("rate at the bound", [text_form(f"{inputs} / {bound}"), text_form(describe_rate(phase))])

@@ -16,6 +16,7 @@ from roofmodel.options.values import (
     Names,
     Numbers,
     Optimizer,
+    Overlap,
     Phase,
     Recompute,
     RoutingOption,
@@ -59,6 +60,7 @@ class WorkloadOptions(TypedDict, total=False):
     token_budget: int | None
     max_seqs: int | None
     data_parallel: DataParallel | None
+    overlap: Overlap
     routing: RoutingOption
     sustained: Sustained | None
     power_limit: float | str | None
@@ -98,6 +100,7 @@ class GridOptions(TypedDict, total=False):
     token_budget: Numbers | None
     max_seqs: Numbers | None
     data_parallel: Names | None
+    overlap: Names | None
     routing: RoutingOption | Iterable[RoutingOption] | None
     sustained: Names | None
     power_limit: float | str | Iterable[float | str] | None

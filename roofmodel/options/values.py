@@ -23,6 +23,7 @@ Logits = Literal["last", "all"]
 SequenceParallel = Literal["off", "on"]
 Sustained = Literal["off", "on"] | bool
 DataParallel = Literal["ddp", "dataparallel", "sequential"]  # how replicas train
+Overlap = Literal["engine", "none"]  # what overlaps with computation in training
 EngineName = str | os.PathLike[str]  # a packaged engine such as vllm, or a YAML file
 EngineOption = str | Mapping[str, str] | Iterable[str]  # such as launch=graph
 RoutingMode = Literal["uniform", "same"]

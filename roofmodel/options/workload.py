@@ -24,6 +24,7 @@ from roofmodel.options.values import (
     Names,
     Numbers,
     Optimizer,
+    Overlap,
     Phase,
     Recompute,
     RoutingOption,
@@ -364,10 +365,17 @@ class Options(NamedTuple):
         Declared(
             PARALLELISM,
             "How --dp replicas exchange gradients: ddp (DistributedDataParallel, during the backward pass), sequential "
-            "(after it), or dataparallel (torch.nn.DataParallel, one process). Default: ddp; sequential with --engine "
-            "megatron.",
+            "(after it), or dataparallel (torch.nn.DataParallel, one process). Default: ddp; with --engine megatron as "
+            "this engine does.",
         ),
     ] = None
+    overlap: Annotated[
+        Overlap,
+        Declared(
+            PARALLELISM,
+            "Training: which communication overlaps with computation: what the engine overlaps, or none.",
+        ),
+    ] = "engine"
     routing: Annotated[
         RoutingOption,
         Declared(

@@ -262,10 +262,12 @@ def _fits_int64(group: TrainingGroup, step: Step) -> bool:
 
 def _workload(arch: Architecture, run: TrainingRun, layout: Layout, choices: Choices) -> Workload:
     """A training step with microbatches of one sequence. Raises WorkloadError where the model does not allow it."""
+    loaded = Engine.load(run.engine, run.engine_option)
+    overlap = "none" if loaded.training and loaded.training.data_parallel == "ddp" else "engine"
     work, _ = workload(
         arch, phase="train", batch=run.batch, micro_batch=1, seq=run.seq, dtype=run.dtype, engine=run.engine,
         engine_option=run.engine_option, attention=run.attention,
-        data_parallel="sequential",  # buckets of gradients are not searched as arrays
+        overlap=overlap,  # buckets of DistributedDataParallel are not searched as arrays
         memory_utilization=run.memory_utilization, **layout._asdict(), **choices._asdict(),
     )  # fmt: skip
     return work
@@ -365,9 +367,11 @@ def _kernel_notes(arch: Architecture, devices: Sequence[Device], ranked: Sequenc
 
 
 def _straggler_notes(ranked: Sequence[RankedTraining], devices: Sequence[Device]) -> Iterator[Text]:
-    if ranked and ranked[0].candidate.gpus > 1 and all(device.calibration for device in devices):
-        gpus = ranked[0].candidate.gpus
-        yield straggler_note(gpus, f"{gpus} GPUs")
+    if not ranked or not all(device.calibration for device in devices):
+        return
+    layout = ranked[0].candidate.layout
+    if (gpus := layout.tp * layout.pp) > 1:
+        yield straggler_note(gpus, f"the {gpus} GPUs of a replica")
 
 
 def _notes(short: Shortage | None) -> Iterator[Text]:

@@ -268,18 +268,12 @@ def exchange_notes(estimates: Sequence[PhaseEstimate]) -> Iterator[str]:
 
 
 def straggler_notes(device: Device, work: Workload) -> Iterator[Text]:
-    """The wait for the slowest GPU where a training step does not include it: only replicas under PyTorch's wrappers
-    do, and of the steps that Megatron-LM's authors published, the expected times are right without it."""
-    layout = work.parallel
-    in_replica = int(layout.tp * layout.pp)
-    if work.phases != ("train",) or device.calibration is None:
-        return
-    if work.data_parallel in ("ddp", "dataparallel"):
-        if in_replica > 1:
-            yield straggler_note(in_replica, f"the {in_replica} GPUs of a replica")
-    elif layout.gpus > 1:
-        suggestion = ("; ", Option("data_parallel", "ddp"), " counts it") if in_replica == 1 else ()
-        yield AnswerNote(straggler_note(layout.gpus, f"{layout.gpus} GPUs"), *suggestion)
+    """The wait for the slowest GPU of a replica, which a training step does not include: of the steps that the authors
+    of Megatron-LM published for one replica, the expected times are right without it."""
+    in_replica = int(work.parallel.tp * work.parallel.pp)
+    if work.phases == ("train",) and device.calibration is not None and in_replica > 1:
+        several = work.parallel.dp > 1
+        yield straggler_note(in_replica, f"the {in_replica} GPUs of a replica" if several else f"{in_replica} GPUs")
 
 
 def straggler_note(gpus: int, which: str) -> AnswerNote:

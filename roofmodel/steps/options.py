@@ -20,7 +20,7 @@ from roofmodel.models.layers import Attention, AttentionPart, CompressedAttentio
 from roofmodel.numbers.algebra import Number, maximum, minimum
 from roofmodel.options.values import Phase
 from roofmodel.options.workload import DEFAULTS, REMOVED, Options, valid
-from roofmodel.steps.parallelism import data_parallel, has_experts, parallel
+from roofmodel.steps.parallelism import data_parallel, has_experts, overlaps, parallel
 from roofmodel.steps.power import load_notes
 from roofmodel.steps.server_start import default_utilization, serves
 from roofmodel.timing.parameter_sets import format_key
@@ -91,7 +91,10 @@ def workload(arch: Architecture, device: Device | None = None, **keywords: Any) 
         zero=options.zero,
     )  # fmt: skip
     layout, layout_notes = parallel(arch, is_training, options.batch, micro_batch, gpus)
-    layout = layout._replace(wrapper=data_parallel(is_training, options.data_parallel, engine, layout))
+    layout = layout._replace(
+        wrapper=data_parallel(is_training, options.data_parallel, engine, layout, options.overlap),
+        overlaps=overlaps(is_training, options.data_parallel, engine, options.overlap),
+    )
     if layout.sequence and seq % options.tp:
         tokens_per_gpu = -(-seq // options.tp)
         notes.append(
@@ -371,6 +374,7 @@ def _inapplicable_options(arch: Architecture, phases: tuple[Phase, ...], engine:
     if phases != ("train",):
         yield "optimizer", "only training runs an optimizer"
         yield "data_parallel", "only training exchanges gradients"
+        yield "overlap", "only training overlaps communication here"
         yield "recompute", "only training recomputes activations"
         yield "zero", "only training has optimizer state"
 

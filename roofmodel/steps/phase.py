@@ -17,7 +17,9 @@ a pipeline too: the next token of a microbatch starts when the last stage has fi
 The estimate is that of the stage with the longest bound, so that its FLOPs and bytes do not depend on the engine. Where
 these times are longer for another stage, because its kernels are slow in an engine, the stage waits for the difference.
 
-Work that runs once per step (gradient exchange and optimizer) is added. Sends do not overlap with computation.
+Work that runs once per step (gradient exchange and optimizer) is added. Sends do not overlap with computation in an
+expected time. A bound is the larger of the sum of the collectives and the sum of the other operators, because engines
+overlap them.
 
 The parts of a phase are prefill and decodes of generation, or forward, backward and optimizer. The prefill gives the
 first token, and each decode one token more:
@@ -44,13 +46,14 @@ from roofmodel.devices.power import Power
 from roofmodel.engines.engine import Engine
 from roofmodel.engines.engine_file import Host
 from roofmodel.models.architecture import Architecture, ReferenceCode
-from roofmodel.numbers.algebra import Number, either, is_just, maximum, plain, whole
+from roofmodel.numbers.algebra import Number, either, is_just, maximum, minimum, plain, whole
 from roofmodel.steps.placed import (
     NO_TIME,
     Placed,
     ReplicaTimes,
     launches,
     placed,
+    seconds_by_kind,
     sum_of,
     total_cost,
     total_seconds,
@@ -127,19 +130,33 @@ class PhaseEstimate(NamedTuple):
 
     @property
     def bound_seconds(self) -> Number:
-        return total_seconds(self.placed) + self.idle.bound - self.replicas.hidden_bound
+        return sum(total_seconds(section) for section in self._sections) + self.idle.bound
+
+    @property
+    def _sections(self) -> list[Sequence[Placed]]:
+        """The operators that run one after another: prefill and decodes of generation; all of other phases."""
+        if self.step.phase == "generate":
+            return [self.of_stage(stage) for stage in self.stages]
+        return [self.placed]
 
     @property
     def memory_seconds(self) -> Number:
         """The part of the bound that DRAM bandwidth limits."""
-        ceilings = ((p.placement.bound_seconds > p.placement.memory_seconds, p.seconds) for p in self.placed)
-        return sum(either(other, 0.0, seconds) for other, seconds in ceilings)
+        return sum(map(_memory_seconds, self._sections))
 
     @property
     def link_seconds(self) -> Number:
-        """The part of the bound that the link to other GPUs limits."""
-        ceilings = ((p.placement.link_seconds == p.placement.bound_seconds, p.seconds) for p in self.exchanges)
-        return sum(either(link, seconds, 0.0) for link, seconds in ceilings) - self.replicas.hidden_bound
+        """The part of the bound that the links to other GPUs limit: of sections whose collectives take longer than the
+        other operators."""
+        sends = sum(each.seconds for each in self.exchanges if not each.is_collective)
+        sums = map(seconds_by_kind, self._sections)
+        return sends + sum(either(sent > others, sent, 0.0) for others, sent in sums if sent is not None)
+
+    @property
+    def hidden_bound(self) -> Number:
+        """What overlap takes from the sum of all operators' bounds."""
+        sums = map(seconds_by_kind, self._sections)
+        return sum(minimum(others, sent) for others, sent in sums if sent is not None)
 
     @property
     def bound_parts(self) -> dict[str, Number]:
@@ -335,6 +352,10 @@ def timed(phase: PhaseEstimate, timing: Timing, similar: SimilarSteps | None = N
         from roofmodel.steps.replicas import with_replicas
 
         placed, replicas = with_replicas(placed, phase.step, timing, phase.buffers)
+        if phase.step.parallel.overlaps:
+            from roofmodel.steps.overlap import with_overlap
+
+            replicas = with_overlap(placed, phase.step, replicas)
     return phase._replace(
         placed=tuple(placed), kernel_seconds=sum_of(placed), launch=launch, replicas=replicas, host=engine.host,
         power=timing.device.power,
@@ -342,6 +363,15 @@ def timed(phase: PhaseEstimate, timing: Timing, similar: SimilarSteps | None = N
 
 
 # --- Totals -----------------------------------------------------------------------------------------
+
+
+def _memory_seconds(section: Sequence[Placed]) -> Number:
+    """The part of a section's bound that DRAM bandwidth limits; 0 where its collectives take longer than the rest."""
+    own = (each for each in section if not each.is_collective)
+    ceilings = ((p.placement.bound_seconds > p.placement.memory_seconds, p.seconds) for p in own)
+    seconds = sum(either(other, 0.0, seconds) for other, seconds in ceilings)
+    others, sent = seconds_by_kind(section)
+    return seconds if sent is None else either(sent > others, 0.0, seconds)
 
 
 def running(placed: Sequence[Placed], launch: Expected) -> Expected | None:
@@ -453,6 +483,8 @@ def _microbatch_times(phase: PhaseEstimate) -> Iterator[tuple[str, StageTime]]:
     for part in ("prefill", "decodes") if generates else (phase.step.phase,):
         stage = [placed for placed in repeated if not generates or placed.operator.stage == part]
         expected = running(stage, phase.launch)
+        if expected and phase.replicas.hidden is not None:
+            expected = expected + -1 * phase.replicas.hidden_in_layers
         yield part, StageTime(each * total_seconds(stage), expected and each * expected)
 
 

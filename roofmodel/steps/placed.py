@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roofmodel.counting.operator import Cost, Operator
 from roofmodel.devices.device import Device
-from roofmodel.numbers.algebra import Number, either, plain
+from roofmodel.numbers.algebra import Number, either, maximum, plain
 from roofmodel.timing.engine import Run
 from roofmodel.timing.power import Energy
 from roofmodel.timing.roofline import Placement, place
@@ -66,6 +66,12 @@ class Placed(NamedTuple):
         return either(self.is_limited_by_power, "power", self.placement.bound)
 
     @property
+    def is_collective(self) -> bool:
+        """Whether several GPUs exchange data, other than from one pipeline stage to the next."""
+        collective = self.operator.collective
+        return collective is not None and collective.name not in ("send", "receive")
+
+    @property
     def cost(self) -> Cost:
         """The cost of all occurrences together."""
         return self.operator.count * self.placement.cost  # type: ignore[no-any-return]
@@ -79,14 +85,15 @@ class Placed(NamedTuple):
 class ReplicaTimes(NamedTuple):
     """Seconds per step that the wrapper of the replicas adds, and seconds of the exchange that it hides.
 
-    None: unknown, because a part of it has no expected time.
+    None: unknown, because a part of it has no expected time. `hidden_in_layers` is the part of `hidden` in every
+    microbatch.
     """
 
     copies: Expected | None = NO_TIME
     contention: Expected | None = NO_TIME
     waiting: Expected | None = NO_TIME  # for the slowest replica
     hidden: Expected | None = NO_TIME
-    hidden_bound: Number = 0.0
+    hidden_in_layers: Expected = NO_TIME
 
     @property
     def added(self) -> Expected | None:
@@ -132,9 +139,23 @@ def launches(placed: Iterable[Placed]) -> Number:
     return sum(each.operator.count for each in placed)
 
 
+def seconds_by_kind(placed: Iterable[Placed]) -> tuple[Number, Number | None]:
+    """The sums of the bounds over all occurrences: of collectives (None without any), and of the other operators with
+    the sends between pipeline stages, for which the next stage waits."""
+    others, exchanges = 0, None
+    for each in placed:
+        if not each.is_collective:
+            others = others + each.seconds
+        else:
+            exchanges = each.seconds if exchanges is None else exchanges + each.seconds
+    return others, exchanges
+
+
 def total_seconds(placed: Iterable[Placed]) -> Number:
-    """The bound of all occurrences of all operators."""
-    return sum(p.seconds for p in placed)
+    """The bound of all operators: the larger of the sum of the collectives and that of the others, which overlap at
+    best."""
+    others, exchanges = seconds_by_kind(placed)
+    return others if exchanges is None else maximum(others, exchanges)
 
 
 def totals_of(placed: Sequence[Placed]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from roofmodel.numbers.algebra import plain
 from roofmodel.steps.phase import PhaseEstimate, is_launch_bound, latencies, stage_time
-from roofmodel.steps.placed import launches, sum_of, total_seconds, totals_of
+from roofmodel.steps.placed import launches, sum_of, totals_of
 from roofmodel.steps.power import step_energy
 from roofmodel.timing.timing import Expected
 
@@ -33,9 +33,9 @@ def totals(phase: PhaseEstimate) -> dict[str, Any]:
         "mfu_all_pairs": expected and plain(phase.mean_flops.all_pairs) / seconds / peak,
         "hfu": expected and plain(phase.mean_flops.executed) / seconds / peak,
         "mbu": expected and plain(values["bytes"]) / seconds / bandwidth,
-        "communication_seconds": total_seconds(phase.exchanges),
+        "communication_seconds": sum(each.seconds for each in phase.exchanges),
         "expected_communication_seconds": exchanged and plain(exchanged.value),
-        "communication_exposed_seconds": total_seconds(phase.exchanges) - phase.replicas.hidden_bound,
+        "communication_exposed_seconds": sum(each.seconds for each in phase.exchanges) - phase.hidden_bound,
         "expected_communication_exposed_seconds": exchanged and hidden and plain(exchanged.value) - plain(hidden.value),
         "expected_replica_seconds": added and plain(added.value),
         "bubble_seconds": phase.idle.bound,

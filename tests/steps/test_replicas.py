@@ -11,7 +11,7 @@ from roofmodel.errors import WorkloadError
 from roofmodel.models import hub
 from roofmodel.steps.estimate import estimate
 from roofmodel.steps.phase import PhaseEstimate
-from roofmodel.steps.placed import sum_of
+from roofmodel.steps.placed import NO_TIME, sum_of
 from roofmodel.steps.totals import totals
 from roofmodel.timing.replicas import slowest_of
 from roofmodel.timing.timing import expect_elementwise
@@ -39,7 +39,7 @@ def test_the_backward_pass_overlaps_part_of_the_exchange() -> None:
     assert 0 < hidden["expected_communication_exposed_seconds"] < sent
     assert exposed["expected_communication_exposed_seconds"] == exposed["expected_communication_seconds"]
     assert hidden["communication_exposed_seconds"] == 0  # the bound of the exchange is below that of the backward pass
-    assert exposed["communication_exposed_seconds"] == exposed["communication_seconds"] > 0
+    assert exposed["communication_exposed_seconds"] == 0 < exposed["communication_seconds"]  # a bound of every engine
 
 
 @pytest.mark.parametrize("zero", [0, 1])
@@ -71,7 +71,7 @@ def test_the_bound_does_not_depend_on_the_calibration() -> None:
         estimate(hub.load("gpt2"), each, **asked).phases[0] for each in (device, replace(device, calibration=None))
     )
     assert unknown.expected is None
-    assert unknown.replicas.hidden_bound == known.replicas.hidden_bound
+    assert unknown.hidden_bound == known.hidden_bound > 0
     assert unknown.bound_seconds == known.bound_seconds
 
 
@@ -89,9 +89,61 @@ def test_one_process_launches_the_kernels_of_all_replicas() -> None:
     assert four.launch.value == 4 * one.launch.value
 
 
-def test_megatron_exchanges_after_the_backward_pass() -> None:
-    found = estimate(hub.load("gpt2"), Device.load("a100"), phase="train", batch=8, dp=2, engine="megatron")
+def test_megatron_of_2021_exchanges_after_the_backward_pass() -> None:
+    found = estimate(hub.load("gpt2"), Device.load("a100"), phase="train", batch=8, dp=2, engine="megatron@2021")
     assert found.workload.data_parallel == "sequential"
+    assert found.phases[0].replicas.hidden == NO_TIME
+
+
+LAYOUTS: list[dict[str, Any]] = [
+    {"dp": 8}, {"dp": 8, "zero": 1}, {"tp": 4, "sequence_parallel": "on"},
+    {"tp": 2, "pp": 2, "dp": 2, "zero": 1, "sequence_parallel": "on", "micro_batch": 1, "vpp": 2},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_overlap_never_makes_a_step_slower(layout: dict[str, Any]) -> None:
+    """`--overlap none` adds what is hidden; `--data-parallel sequential` that of gradients and weights only."""
+    options: dict[str, Any] = {"phase": "train", "batch": 16, "seq": 2048, "dtype": "bf16", **layout}
+    arch, device = hub.load("llama-3.2-1b"), Device.load("h100")
+    overlapped, apart, sequential = (
+        estimate(arch, device, engine="megatron", **options, **given).phases[0]
+        for given in ({}, {"overlap": "none"}, {"data_parallel": "sequential"})
+    )
+    assert overlapped.expected.value < apart.expected.value
+    assert overlapped.expected.value <= sequential.expected.value <= apart.expected.value
+    assert overlapped.bound_seconds == apart.bound_seconds
+    sent = totals(apart)["expected_communication_seconds"]
+    assert totals(apart)["expected_communication_exposed_seconds"] == sent
+    assert 0 < totals(overlapped)["expected_communication_exposed_seconds"] < sent
+
+
+def test_all_but_one_part_of_a_sharded_sequence_is_hidden_by_gemms() -> None:
+    """With tp 4 and fast links, GEMMs take longer than collectives: a fourth of these is exposed."""
+    step = estimate(
+        hub.load("llama-3.1-8b"), Device.load("h100"), phase="train", dtype="bf16", batch=2, seq=8192, tp=4,
+        sequence_parallel="on", engine="megatron",
+    ).phases[0]  # fmt: skip
+    of_layers = sum_of(
+        each for each in step.exchanges if each.operator.layers and each.operator.collective.name != "all_reduce"
+    )
+    assert step.replicas.hidden.value == pytest.approx(3 / 4 * of_layers.value)
+
+
+def test_gradients_in_fp32_take_twice_the_bytes_on_the_links() -> None:
+    step = {
+        engine: estimate(
+            hub.load("llama-3.1-8b"), Device.load("h100"), phase="train", dtype="bf16", batch=8, dp=8, zero=1,
+            engine=engine, data_parallel="sequential",
+        ).phases[0]
+        for engine in ("torch", "megatron")
+    }  # fmt: skip
+    narrow, wide = (
+        next(each for each in phase.placed if each.operator.name == "gradients.reduce_scatter")
+        for phase in step.values()
+    )
+    assert wide.placement == narrow.placement  # counts and bounds are those of every engine
+    assert wide.expected.value == pytest.approx(2 * narrow.expected.value, rel=0.01)  # 16 GB: latency is negligible
 
 
 def test_dataparallel_copies_each_weight_and_each_gradient_into_a_chunk_and_back() -> None:
@@ -112,30 +164,27 @@ def test_dataparallel_needs_whole_replicas() -> None:
 
 SLOWEST_NOTE = (
     "the wait for the slowest of {} is not counted: about {:.1%} of a step if GPUs differ in speed as on clusters of "
-    "V100{}"
+    "V100"
 )
 
 
 @pytest.mark.parametrize(
-    ("options", "gpus", "counts_it"),
+    ("options", "gpus"),
     [
-        ({"dp": 2, "pp": 4, "engine": "torch"}, "the 4 GPUs of a replica", ""),
-        ({"pp": 8}, "8 GPUs", ""),
-        ({"dp": 8, "zero": 1, "engine": "megatron"}, "8 GPUs", '; data_parallel="ddp" counts it'),
-        ({"dp": 8, "data_parallel": "sequential"}, "8 GPUs", '; data_parallel="ddp" counts it'),
+        ({"dp": 2, "pp": 4, "engine": "torch"}, "the 4 GPUs of a replica"),
+        ({"dp": 2, "pp": 4, "engine": "megatron"}, "the 4 GPUs of a replica"),
+        ({"pp": 8}, "8 GPUs"),
     ],
 )
-def test_a_note_states_where_the_wait_for_the_slowest_gpu_is_not_counted(
-    options: dict[str, Any], gpus: str, counts_it: str
-) -> None:
+def test_a_note_states_where_the_wait_for_the_slowest_gpu_is_not_counted(options: dict[str, Any], gpus: str) -> None:
     found = estimate(hub.load("gpt2"), Device.load("a100"), phase="train", batch=16, **options)
     share = slowest_of(4 if "4" in gpus else 8)
-    assert [str(note) for note in found.notes if "slowest" in str(note)] == [
-        SLOWEST_NOTE.format(gpus, share, counts_it)
-    ]
+    assert [str(note) for note in found.notes if "slowest" in str(note)] == [SLOWEST_NOTE.format(gpus, share)]
 
 
-@pytest.mark.parametrize("options", [{}, {"dp": 8, "engine": "torch"}, {"dp": 8, "zero": 1, "engine": "torch"}])
+@pytest.mark.parametrize(
+    "options", [{}, {"dp": 8, "engine": "torch"}, {"dp": 8, "zero": 1}, {"dp": 8, "data_parallel": "sequential"}]
+)
 def test_no_such_note_where_the_wait_is_counted(options: dict[str, Any]) -> None:
     found = estimate(hub.load("gpt2"), Device.load("a100"), phase="train", batch=16, **options)
     assert bool(found.phases[0].replicas.waiting.value) == ("dp" in options)

@@ -297,7 +297,7 @@ def test_dropout_of_a_blocks_output_runs_forward_and_backward() -> None:
 
 def test_megatron_fuses_scale_mask_and_softmax_and_dropout_with_residual_sums() -> None:
     """Narayanan et al., arXiv 2104.04473, section 4.2; dropout of probabilities and the backward pass are unchanged."""
-    fused, eager = extra_kernels_by_operator(engine="megatron"), extra_kernels_by_operator()
+    fused, eager = extra_kernels_by_operator(engine="megatron@2021"), extra_kernels_by_operator()
     dropped = 2 * 2 * SCORES + SCORES
     assert fused["attention.softmax"] == fused["attention.softmax.grad"] == {"dropout": dropped}
     assert fused["residual.attention"] == fused["residual.mlp"] == {"dropout": ROWS}  # the mask, 1 byte per element
