@@ -272,7 +272,7 @@ def test_the_best_row_of_each_device_is_shown_with_its_rank() -> None:
 def test_a_note_states_that_the_wait_for_the_slowest_gpu_is_not_counted() -> None:
     """Only within a replica: replicas wait for the slowest of them in the expected time."""
     assert not [note for note in planned(dp=4).notes if "slowest" in str(note)]
-    (note,) = (str(note) for note in planned(tp=4).notes if "slowest" in str(note))
+    (note,) = (str(note) for note in planned(pp=4).notes if "slowest" in str(note))
     assert note.startswith("the wait for the slowest of the 4 GPUs of a replica is not counted: about 1.6% of a step")
 
 
