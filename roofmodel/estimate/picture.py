@@ -17,7 +17,7 @@ from roofmodel.report.operator_names import kind
 from roofmodel.roofline.panel import window
 from roofmodel.steps.estimate import Estimate, describe_parameters, describe_phase, describe_rate, describe_workload
 from roofmodel.steps.phase import PhaseEstimate
-from roofmodel.timing.power import has_sustained_rate, sustained_flops
+from roofmodel.timing.roofline import has_sustained_rate, sustained_flops
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -9,8 +9,7 @@ from roofmodel.counting.operator import Cost, Operator
 from roofmodel.devices.device import Device
 from roofmodel.numbers.algebra import Number, either, maximum, plain
 from roofmodel.timing.engine import Run
-from roofmodel.timing.power import Energy
-from roofmodel.timing.roofline import Placement, place
+from roofmodel.timing.roofline import Energy, Placement, place
 from roofmodel.timing.timing import Expected, independent_sum
 
 if TYPE_CHECKING:

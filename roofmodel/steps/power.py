@@ -12,8 +12,8 @@ from roofmodel.errors import AnswerNote, Message, Option, Text, WorkloadError, i
 from roofmodel.numbers.algebra import Number, maximum, minimum, plain
 from roofmodel.options.values import Sustained
 from roofmodel.steps.placed import Placed
-from roofmodel.timing.power import POWER_SPREAD, draw, has_load_figures
-from roofmodel.timing.power import under_load as lengthened
+from roofmodel.timing.roofline import POWER_SPREAD, draw, has_load_figures
+from roofmodel.timing.roofline import under_load as lengthened
 from roofmodel.timing.timing import Expected
 
 

@@ -38,7 +38,7 @@ def best(gpus: int = 2, tpot: str | None = None) -> Candidate:
 def test_a_pair_of_engines_serves_as_fast_as_its_slower_side() -> None:
     one = best()
     assert one.prefill is not None
-    options = {"engine": "vllm", "dtype": "bf16"}
+    options = {"engine": "vllm", "dtype": "bf16", "sustained": "on"}
     prefill = roofmodel.estimate(MODEL, "h100", phase="prefill", batch=one.prefill.batch, seq=ISL, **options)  # type: ignore[arg-type]
     decode = roofmodel.estimate(MODEL, "h100", phase="decode", batch=one.batch, context=ISL + OSL // 2, **options)  # type: ignore[arg-type]
     first = prefill.totals["prefill"]["expected_seconds"]
@@ -66,7 +66,16 @@ def test_a_prompt_passes_all_stages_of_a_pipeline_without_the_time_that_a_stage_
     micro = one.prefill.batch // 2
     through, both = (
         roofmodel.estimate(
-            MODEL, "h100", phase="prefill", batch=batch, micro_batch=micro, seq=ISL, pp=2, engine="vllm", dtype="bf16"
+            MODEL,
+            "h100",
+            phase="prefill",
+            batch=batch,
+            micro_batch=micro,
+            seq=ISL,
+            pp=2,
+            engine="vllm",
+            dtype="bf16",
+            sustained="on",
         ).totals["prefill"]["expected_seconds"]
         for batch in (micro, 2 * micro)
     )

@@ -98,7 +98,8 @@ def test_an_idle_mixed_engine_has_no_wait() -> None:
 
 
 def test_at_a_low_rate_ttft_is_the_prefill_of_one_prompt() -> None:
-    prefill = roofmodel.estimate("llama-3.1-8b", "h100", phase="prefill", seq=1024, dtype="bf16", engine="vllm")
+    options: dict[str, Any] = {"dtype": "bf16", "engine": "vllm", "sustained": "on"}
+    prefill = roofmodel.estimate("llama-3.1-8b", "h100", phase="prefill", seq=1024, **options)
     alone = prefill.totals["prefill"]["expected_seconds"]
     apart, mixed = (candidate(mode, 1e-3) for mode in ("disaggregated", "mixed"))
     assert apart.prefill is not None

@@ -18,7 +18,7 @@ from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Measured
 from roofmodel.devices.power import Power
 from roofmodel.errors import RoofError
-from roofmodel.timing.power import Draw, draw, has_sustained_rate, sustained_flops, under_load
+from roofmodel.timing.roofline import Draw, draw, has_sustained_rate, sustained_flops, under_load
 from roofmodel.timing.timing import Expected
 from tests.profiles.samples import MEASURED, needs_measured
 
