@@ -12,6 +12,7 @@ from roofmodel.engines.memory import read_memory
 from roofmodel.errors import EngineError, choices
 from roofmodel.files.text_files import YamlValue, read_yaml
 from roofmodel.numbers import units
+from roofmodel.numbers.algebra import Number
 from roofmodel.options.values import ComputeFormat, DataParallel, StorageFormat
 
 FUSIONS = {
@@ -77,13 +78,26 @@ class LaunchTime(NamedTuple):
 class Host(NamedTuple):
     """Seconds of the host in a step of a serving engine: per step, per sequence and per prompt token.
 
-    `overlapped`: the host prepares the next step while the GPU computes this one; otherwise the GPU waits.
+    `overlapped`: the host prepares the next step while the GPU computes this one; otherwise the GPU waits. No step
+    contains `request` and `request_token`: what a request and each token of its prompt take before and after the
+    prefill, until the client has the first token (HTTP, tokenizing, scheduling, detokenizing).
     """
 
     step: float = 0.0
     sequence: float = 0.0
     prompt_token: float = 0.0
     overlapped: bool = False
+    request: float = 0.0
+    request_token: float = 0.0
+
+    @property
+    def of_steps(self) -> "Host":
+        """The host in steps alone."""
+        return self._replace(request=0.0, request_token=0.0)
+
+    def outside_steps(self, prompt: Number) -> Number:
+        """Seconds until the first token of a request with a prompt of so many tokens, besides its prefill."""
+        return self.request + self.request_token * prompt
 
 
 class Training(NamedTuple):

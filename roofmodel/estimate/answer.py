@@ -34,7 +34,7 @@ from roofmodel.steps.estimate import (
     describe_workload,
     without_unit_of,
 )
-from roofmodel.steps.phase import PhaseEstimate, latencies
+from roofmodel.steps.phase import PhaseEstimate, latencies, to_first_token
 from roofmodel.steps.placed import Placed, total_cost
 from roofmodel.steps.totals import energy_totals, generation_totals
 from roofmodel.timing.roofline import ridge, route
@@ -184,12 +184,14 @@ def summary(estimate: Estimate) -> list[tuple[str, str]]:
 def _latencies(phase: PhaseEstimate) -> Iterator[tuple[str, str]]:
     name = phase.step.phase
     if name != "generate":
-        latency = _latency(phase.bound_seconds, phase.expected, plain(phase.exposed_host_seconds))
+        host = plain(phase.exposed_host_seconds) + plain(phase.outside_steps)
+        latency = _latency(phase.bound_seconds, to_first_token(phase, phase.expected), host)
         yield (LATENCY.get(name, "latency"), latency)
         return
     steps = _steps(phase)
     for label, time in latencies(phase).items():
-        yield (label.upper(), _latency(time.bound, time.expected) + steps * (label == "tpot"))
+        host = plain(phase.outside_steps) if label == "ttft" else 0
+        yield (label.upper(), _latency(time.bound, time.expected, host) + steps * (label == "tpot"))
 
 
 def _steps(phase: PhaseEstimate) -> str:

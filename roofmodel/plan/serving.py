@@ -142,13 +142,14 @@ def steady_states(
         remaining = squares / (2 * mean.seconds)  # longer steps contain more of all random times
         full = FullBatches(
             times.batch * engine.sequences_per_batch, prompts[0], (prompts * tokens)[0], parts[0], filled, requests[0],
-            ttft, remaining, engine.sequences_per_batch,
+            ttft, remaining, engine.sequences_per_batch, engine.work.engine.host.outside_steps(isl),
         )  # fmt: skip
         ttft, wait = partial_load(full, rate, engines)
+    outside = engine.work.engine.host.outside_steps(isl)
     points = Points(
         batch=b * engine.sequences_per_batch,
         chunk=prompts * tokens,
-        ttft=ttft,
+        ttft=tuple(each + outside for each in ttft),
         tpot=tuple(t / accepted for t in mean[:3]),
         requests=requests,
         wait=wait,

@@ -204,7 +204,7 @@ class PhaseEstimate(NamedTuple):
     def host_seconds(self, part: str) -> Number:
         """Seconds of a serving engine's host in a part: a phase, or the prefill or the decodes of generation."""
         host, step = self.host, self.step
-        if host == Host() or step.phase == "train":
+        if host.of_steps == Host() or step.phase == "train":
             return 0.0
         sequences, passes = step.microbatches * step.batch, step.passes - 1 if part == "decodes" else 1
         prompt = 0 if part in ("decode", "decodes") else sequences * step.tokens
@@ -218,6 +218,11 @@ class PhaseEstimate(NamedTuple):
         if seconds is None or is_just(host, 0):
             return seconds
         return Expected(*(maximum(each, host) if self.host.overlapped else each + host for each in seconds))
+
+    @property
+    def outside_steps(self) -> Number:
+        """What a serving engine adds to TTFT besides the prefill."""
+        return self.host.outside_steps(self.step.tokens) if self.step.phase in ("prefill", "generate") else 0.0
 
     @property
     def exposed_host_seconds(self) -> Number:
@@ -539,7 +544,14 @@ def latencies(phase: PhaseEstimate) -> dict[str, StageTime]:
         return {}
     runs = {"ttft": 1, "tpot": phase.step.passes - 1}
     times = {name: stage_time(phase, stage) for name, stage in LATENCIES.items()}
-    return {
+    found = {
         name: StageTime(time.bound / runs[name], time.expected and (1 / runs[name]) * time.expected)
         for name, time in times.items()
     }
+    return found | {"ttft": StageTime(found["ttft"].bound, to_first_token(phase, found["ttft"].expected))}
+
+
+def to_first_token(phase: PhaseEstimate, prefill: Expected | None) -> Expected | None:
+    """TTFT from the time of a prefill: with what a serving engine does outside its steps."""
+    outside = phase.outside_steps
+    return prefill and (prefill if is_just(outside, 0) else Expected(*(seconds + outside for seconds in prefill)))

@@ -76,7 +76,8 @@ def generation_totals(phase: PhaseEstimate) -> dict[str, Any]:
         ("", expected and plain(expected.value), tpot_seconds),
     )
     for kind, seconds, per_token in kinds:
-        values[f"{kind}e2e_seconds"] = seconds
+        outside = 0 if kind else plain(phase.outside_steps)
+        values[f"{kind}e2e_seconds"] = seconds if seconds is None else seconds + outside
         values[f"{kind}tokens_per_second_per_gpu"] = None if seconds is None else phase.tokens / seconds / gpus
         values[f"{kind}tokens_per_second_per_user"] = None if per_token is None else 1 / per_token
     for name, step in zip(("first", "last"), phase.first_and_last, strict=False):
@@ -106,7 +107,8 @@ def latency_totals(phase: PhaseEstimate) -> dict[str, Any]:
         if phase.has_tokens:
             values[f"{kind}tokens_per_second_per_gpu"] = None if seconds is None else phase.tokens / seconds / gpus
         if name == "prefill":
-            values[f"{kind}ttft_seconds"] = seconds
+            outside = 0 if kind or seconds is None else plain(phase.outside_steps)
+            values[f"{kind}ttft_seconds"] = seconds if seconds is None else seconds + outside
         elif name == "decode":
             values[f"{kind}tpot_seconds"] = seconds
             values[f"{kind}tokens_per_second_per_user"] = None if seconds is None else 1 / seconds

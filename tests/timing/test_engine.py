@@ -16,8 +16,9 @@ from roofmodel.models.hub import load
 from roofmodel.options.values import Phase
 from roofmodel.steps.estimate import estimate
 from roofmodel.steps.options import workload
-from roofmodel.steps.phase import phase_estimate
+from roofmodel.steps.phase import phase_estimate, stage_time
 from roofmodel.steps.placed import Placed
+from roofmodel.steps.totals import latency_totals
 from roofmodel.timing.timing import expect, expect_elementwise
 
 A100 = Device.load("a100")
@@ -217,7 +218,7 @@ def test_an_engine_changes_no_counts_and_no_bounds() -> None:
     ]
     roles = ("weights", "kv_cache", "activations", "total", "capacity")
     assert len({tuple(document["memory"][role] for role in roles) for document in documents}) == 1
-    timed = {"expected_seconds", "implementation", "expected_from", "fused"}
+    timed = {"expected_seconds", "implementation", "expected_from", "fused", "power_watts", "energy_joules"}
     counts = [
         [{key: row[key] for key in row.keys() - timed} for phase in one["phases"] for row in phase["ops"]]
         for one in documents
@@ -379,3 +380,20 @@ def test_a_host_schedules_each_microbatch_of_a_pipeline() -> None:
     assert phase.step.microbatches == 4
     assert host.step > 0
     assert float(phase.host_seconds("decode")) == pytest.approx(4 * (host.step + host.sequence))
+
+
+@pytest.mark.parametrize(("phase", "prompt"), [("prefill", 1024), ("generate", 4096)])
+def test_ttft_contains_what_a_request_takes_outside_the_steps(phase: str, prompt: int) -> None:
+    """20 ms and 3 us for each prompt token under vLLM; the pass, TPOT and the rate do not contain them."""
+    report = roofmodel.estimate("llama-3.1-8b", "h100", phase=phase, seq=prompt, batch=4)
+    (found,) = report.estimate.phases
+    totals = latency_totals(found)
+    kernels = found.expected if phase == "prefill" else stage_time(found, "prefill").expected
+    assert kernels is not None
+    assert totals["ttft_seconds"] - kernels.value == pytest.approx(20e-3 + 3e-6 * prompt)
+    if phase == "generate":
+        assert found.expected is not None
+        assert totals["e2e_seconds"] - found.expected.value == pytest.approx(20e-3 + 3e-6 * prompt)
+        decodes = stage_time(found, "decodes").expected
+        assert decodes is not None
+        assert totals["tpot_seconds"] * (found.step.passes - 1) == pytest.approx(decodes.value)
