@@ -57,7 +57,17 @@ def test_a_prompt_passes_all_stages_of_a_pipeline_without_the_time_that_a_stage_
     An estimate of two microbatches takes s1 + s2 + max(s1, s2): it includes the time in which a stage has no prompts.
     """
     found = plan(
-        hub.load(MODEL), [H100], gpus=4, isl=ISL, osl=OSL, mode="disaggregated", dtype="bf16", kv="bf16", tp=1, pp=2
+        hub.load(MODEL),
+        [H100],
+        gpus=4,
+        isl=ISL,
+        osl=OSL,
+        mode="disaggregated",
+        dtype="bf16",
+        kv="bf16",
+        tp=1,
+        pp=2,
+        sustained="off",
     )
     one = found.ranked[0].candidate
     assert one.prefill is not None
@@ -66,16 +76,7 @@ def test_a_prompt_passes_all_stages_of_a_pipeline_without_the_time_that_a_stage_
     micro = one.prefill.batch // 2
     through, both = (
         roofmodel.estimate(
-            MODEL,
-            "h100",
-            phase="prefill",
-            batch=batch,
-            micro_batch=micro,
-            seq=ISL,
-            pp=2,
-            engine="vllm",
-            dtype="bf16",
-            sustained="on",
+            MODEL, "h100", phase="prefill", batch=batch, micro_batch=micro, seq=ISL, pp=2, engine="vllm", dtype="bf16"
         ).totals["prefill"]["expected_seconds"]
         for batch in (micro, 2 * micro)
     )
