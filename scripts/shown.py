@@ -136,6 +136,7 @@ def options(record: str = "roofmodel.options.workload.Options") -> None:
             "count": "int",
             "name": "float, str or dict" if float in get_args(option.type) else "str",
             "time": "float or str",
+            "power": "float or str",
             "share": "float",
             "settings": "str, list or dict",
         }[option.kind]

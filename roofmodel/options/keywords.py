@@ -12,6 +12,7 @@ from roofmodel.options.values import (
     EngineOption,
     LatentMode,
     Logits,
+    MemoryFormat,
     Model,
     Names,
     Numbers,
@@ -44,6 +45,7 @@ class WorkloadOptions(TypedDict, total=False):
     engine: EngineName | None
     engine_option: EngineOption | None
     logits: Logits | None
+    memory_format: MemoryFormat | None
     mla: LatentMode
     optimizer: Optimizer | None
     recompute: Recompute
@@ -84,6 +86,7 @@ class GridOptions(TypedDict, total=False):
     engine: Names | None
     engine_option: EngineOption | None
     logits: Names | None
+    memory_format: Names | None
     mla: Names | None
     optimizer: Names | None
     recompute: Names | None

@@ -20,6 +20,7 @@ Recompute = Literal["none", "selective", "full"]
 AttentionMode = Literal["flash", "eager"]
 LatentMode = Literal["absorbed", "naive"]  # of multi-head latent attention
 Logits = Literal["last", "all"]
+MemoryFormat = Literal["nhwc", "nchw"]  # of the tensors of a convolutional network
 SequenceParallel = Literal["off", "on"]
 Sustained = Literal["off", "on"] | bool
 DataParallel = Literal["ddp", "dataparallel", "sequential"]  # how replicas train

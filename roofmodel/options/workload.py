@@ -21,6 +21,7 @@ from roofmodel.options.values import (
     EngineOption,
     LatentMode,
     Logits,
+    MemoryFormat,
     Names,
     Numbers,
     Optimizer,
@@ -232,6 +233,13 @@ class Options(NamedTuple):
         Declared(
             WORKLOAD,
             "Positions for which the LM head computes logits (default: last in prefill, all in forward).",
+        ),
+    ] = None
+    memory_format: Annotated[
+        MemoryFormat | None,
+        Declared(
+            WORKLOAD,
+            "Order of the tensors of a convolutional network (default: nhwc); in nchw, tensor cores need conversions.",
         ),
     ] = None
     mla: Annotated[LatentMode, Declared(WORKLOAD, "Latent attention in decode; naive expands latents.")] = "absorbed"

@@ -23,6 +23,7 @@ from roofmodel.options.workload import DEFAULTS, REMOVED, Options, valid
 from roofmodel.steps.parallelism import data_parallel, has_experts, overlaps, parallel
 from roofmodel.steps.power import load_notes
 from roofmodel.steps.server_start import default_utilization, serves
+from roofmodel.timing.extra_kernels import NCHW
 from roofmodel.timing.parameter_sets import format_key
 
 DEFAULT_SEQ = 1024
@@ -56,6 +57,8 @@ def workload(arch: Architecture, device: Device | None = None, **keywords: Any) 
         devices = [] if device is None else [device]
         options = _with_formats(options, activations=half_with_pipe(arch, devices, str(DEFAULTS["dtype"])))
     engine = _engine(arch, phases, options)
+    if options.memory_format == "nchw" and isinstance(arch.body, Network):
+        engine = engine._replace(extra_kernels=engine.extra_kernels | {NCHW})
     is_training, casts = phases == ("train",), bool(engine.autocast)
     if casts:
         options = _autocast(options, engine.autocast)
@@ -365,6 +368,8 @@ def _inapplicable_options(arch: Architecture, phases: tuple[Phase, ...], engine:
         yield "logits", f"{arch.head.name} computes no logits"
     if isinstance(arch.body, Network):
         yield "attention", f"{arch.name} has no attention"
+    else:
+        yield "memory_format", f"{arch.name} is no convolutional network"
     if phases != ("generate",):
         yield "new_tokens", Message("only ", Option("phase", "generate"), " generates text")
     if not (arch.causal and any(isinstance(part, LatentAttention) for part in arch.stack.parts)):
