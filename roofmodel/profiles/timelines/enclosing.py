@@ -9,12 +9,13 @@ Ranges without a thread are those of all threads of their process.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Union
 
 import numpy as np
 from numpy.typing import NDArray
 
 from roofmodel.numbers import units
+from roofmodel.profiles.columns import ColumnTable
 from roofmodel.profiles.kernel import ReaderWarning
 from roofmodel.profiles.timelines.timeline import KERNEL, UNKNOWN
 
@@ -87,18 +88,33 @@ class EnclosingRanges(NamedTuple):
         return list(map(ReaderWarning, texts))
 
 
-def place(work: pandas.DataFrame, ranges: pandas.DataFrame) -> EnclosingRanges:
+Events = Union["ColumnTable", "pandas.DataFrame"]
+"""A table of a timeline, or some rows of it in pandas."""
+
+
+def numbers_of(events: Events, column: str) -> Integers:
+    """The integers of a column; UNKNOWN where it is not recorded."""
+    return events.array(column) if isinstance(events, ColumnTable) else events[column].to_numpy()
+
+
+def texts_of(events: Events, column: str) -> list[Any]:
+    """The texts of a column."""
+    return events.cells(column) if isinstance(events, ColumnTable) else events[column].astype(object).tolist()
+
+
+def place(work: Events, ranges: Events) -> EnclosingRanges:
     """The ranges that enclose the launch of each activity."""
-    times = work["launch_start"].to_numpy()
+    times = numbers_of(work, "launch_start")
     launched = np.flatnonzero(times != UNKNOWN)
-    processes, of_launch = _common_codes(ranges["process"], work["process"].iloc[launched])
-    threads, thread_of_launch = _common_codes(ranges["thread"], work["launch_thread"].iloc[launched])
+    processes, of_launch = _common_codes((ranges, "process"), (work, "process"))
+    threads, thread_of_launch = _common_codes((ranges, "thread"), (work, "launch_thread"))
+    of_launch, thread_of_launch = of_launch[launched], thread_of_launch[launched]
     count = int(max(threads.max(initial=-1), thread_of_launch.max(initial=-1))) + 2
     of_launch += 1  # the owner -1 is none
     owners = (processes + 1) * count + threads + 1
     wanted = np.concatenate([of_launch * count + thread_of_launch + 1, of_launch * count])
     wanted[: len(launched)][thread_of_launch < 0] = -1  # of an unknown thread
-    starts, ends, moments = ranges["start"].to_numpy(), ranges["end"].to_numpy(), times[launched]
+    starts, ends, moments = numbers_of(ranges, "start"), numbers_of(ranges, "end"), times[launched]
     nesting = nested(owners, starts, ends, wanted, np.concatenate([moments, moments]))
     of_thread, of_process = nesting.innermost[: len(launched)].copy(), nesting.innermost[len(launched) :]
     # The time in which a thread has open ranges is a few intervals; those of one process are counted by time.
@@ -130,17 +146,18 @@ def place(work: pandas.DataFrame, ranges: pandas.DataFrame) -> EnclosingRanges:
     return EnclosingRanges(enclosing_rows[0], enclosing_rows[1], nesting.parents, several, ambiguous)
 
 
-def calls(work: pandas.DataFrame, operators: pandas.DataFrame) -> tuple[Integers, Integers]:
+def calls(work: Events, operators: Events) -> tuple[Integers, Integers]:
     """For each activity, the innermost operator of the launching thread that encloses the launch; for each operator,
     the one that called it; -1 if there is none.
     """
-    times = work["launch_start"].to_numpy()
+    times = numbers_of(work, "launch_start")
     launched = np.flatnonzero(times != UNKNOWN)
-    processes, of_launch = _common_codes(operators["process"], work["process"].iloc[launched])
-    threads, thread_of_launch = _common_codes(operators["thread"], work["launch_thread"].iloc[launched])
+    processes, of_launch = _common_codes((operators, "process"), (work, "process"))
+    threads, thread_of_launch = _common_codes((operators, "thread"), (work, "launch_thread"))
+    of_launch, thread_of_launch = of_launch[launched], thread_of_launch[launched]
     count = int(max(threads.max(initial=-1), thread_of_launch.max(initial=-1))) + 2
     nesting = nested(
-        processes * count + threads, operators["start"], operators["end"],
+        processes * count + threads, numbers_of(operators, "start"), numbers_of(operators, "end"),
         of_launch * count + thread_of_launch, times[launched],
     )  # fmt: skip
     innermost = np.full(len(work), -1, np.int64)
@@ -184,29 +201,28 @@ def with_captured_launches(work: pandas.DataFrame, calls: pandas.DataFrame) -> p
     return joined
 
 
-def innermost_names(work: pandas.DataFrame, ranges: pandas.DataFrame) -> list[str | None]:
+def innermost_names(work: Events, ranges: Events) -> list[str | None]:
     """For each activity, the name of the innermost range that encloses its launch; None if unknown."""
     enclosing_ranges = place(work, ranges)
-    starts, ends = ranges["start"].to_numpy(), ranges["end"].to_numpy()
+    starts, ends = numbers_of(ranges, "start"), numbers_of(ranges, "end")
     inner = enclosing_ranges.of_thread.copy()
     for i in np.flatnonzero((enclosing_ranges.of_process >= 0) & (enclosing_ranges.of_thread >= 0)).tolist():
         inner[i] = max(
             enclosing_ranges.of_thread[i], enclosing_ranges.of_process[i], key=lambda r: (starts[r], -ends[r])
         )
     inner = np.where(inner < 0, enclosing_ranges.of_process, inner)
-    names = ranges["name"].astype(object).to_numpy()
+    names = texts_of(ranges, "name")
     return [names[i] if i >= 0 else None for i in inner.tolist()]
 
 
-def names_outermost_first(
-    work: pandas.DataFrame, ranges: pandas.DataFrame, enclosing_ranges: EnclosingRanges
-) -> list[tuple[str, ...]]:
+def names_outermost_first(work: Events, ranges: Events, enclosing_ranges: EnclosingRanges) -> list[tuple[str, ...]]:
     """For each activity, the names of the ranges that enclose its launch, outermost first.
 
     Its time does not grow with the ranges that ended before the launch, except below one that is still open.
     """
-    names = ranges["name"].astype(object).tolist()
-    starts, ends, parents = ranges["start"].tolist(), ranges["end"].tolist(), enclosing_ranges.parents.tolist()
+    names = texts_of(ranges, "name")
+    starts, ends = numbers_of(ranges, "start").tolist(), numbers_of(ranges, "end").tolist()
+    parents = enclosing_ranges.parents.tolist()
 
     reach = ends.copy()  # the latest end of a range and the ranges around it
     for i in sorted(range(len(starts)), key=lambda r: (starts[r], -ends[r])):  # parents first
@@ -222,7 +238,7 @@ def names_outermost_first(
     labels: dict[tuple[str, ...], tuple[str, ...]] = {}  # one tuple for all kernels of a range
     result = []
     for time, *inner in zip(
-        work["launch_start"].tolist(),
+        numbers_of(work, "launch_start").tolist(),
         enclosing_ranges.of_thread.tolist(),
         enclosing_ranges.of_process.tolist(),
         strict=True,
@@ -242,9 +258,16 @@ def rows_by_value(values: NDArray[Any]) -> dict[int, Integers]:
     return dict(zip(distinct_values.tolist(), np.split(order, firsts[1:]), strict=True))
 
 
-def _common_codes(*columns: pandas.Series) -> list[Integers]:
+def _common_codes(*columns: tuple[Events, str]) -> list[Integers]:
     """Equal numbers for equal texts of several columns; -1 for a missing text."""
-    import pandas
-
-    codes, _ = pandas.factorize(np.concatenate([column.astype(object).to_numpy() for column in columns]))
-    return np.split(codes.astype(np.int64), np.cumsum([len(column) for column in columns])[:-1])
+    numbers: dict[object, int] = {}
+    found = []
+    for events, column in columns:
+        if isinstance(events, ColumnTable):
+            codes, texts = events.array(column), events.distinct(column)
+        else:
+            series = events[column].astype("category").cat
+            codes, texts = series.codes.to_numpy(), series.categories.tolist()
+        code_of = np.array([*(numbers.setdefault(text, len(numbers)) for text in texts), UNKNOWN], np.int64)
+        found.append(code_of[codes])
+    return found

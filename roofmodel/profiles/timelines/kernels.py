@@ -10,9 +10,7 @@ from roofmodel.profiles.kernel import Call, KernelTable, Profile, ReaderWarning,
 from roofmodel.profiles.timelines.timeline import UNKNOWN, Timeline, kernel_rows
 
 if TYPE_CHECKING:
-    import pandas
-
-    from roofmodel.profiles.columns import ColumnTable
+    from roofmodel.profiles.timelines.enclosing import Events
 
 
 def profile(timeline: Timeline) -> Profile:
@@ -54,12 +52,14 @@ def _add_places(
     """Add to each kernel the ranges and the operator around its launch; yields warnings about them."""
     from roofmodel.profiles.timelines import enclosing
 
-    work = timeline.work.iloc[list(rows)]
-    placement = enclosing.place(work, timeline.ranges)
+    placement = enclosing.place(kernels, timeline.range_table)
     yield from placement.warnings()
     yield from warnings
-    kernels.set("nvtx", enclosing.names_outermost_first(work, timeline.ranges, placement))
-    calls = _calls(enclosing.with_captured_launches(work, timeline.calls), timeline)
+    kernels.set("nvtx", enclosing.names_outermost_first(kernels, timeline.range_table, placement))
+    work: Events = kernels
+    if any("BeginCapture" in name for name in timeline.call_table.distinct("name")):
+        work = enclosing.with_captured_launches(timeline.work.iloc[list(rows)], timeline.calls)
+    calls = _calls(work, timeline)
     if any(calls):
         kernels.set("call", calls)
     elif len(kernels) and len(timeline.operator_table):
@@ -76,7 +76,7 @@ def _add_places(
         yield ReaderWarning(f"{missing} of {len(kernels)} kernels have no launch in the file: their ranges are unknown")
 
 
-def _calls(work: pandas.DataFrame, timeline: Timeline) -> list[Call | None]:
+def _calls(work: Events, timeline: Timeline) -> list[Call | None]:
     """The operator that launched each kernel: the one whose number the file states, else the one around the launch.
 
     Profilers of 2022 and 2023 gave all kernels their correlation id as number, which then identifies no operator.
@@ -86,13 +86,12 @@ def _calls(work: pandas.DataFrame, timeline: Timeline) -> list[Call | None]:
     from roofmodel.profiles.timelines import enclosing
     from roofmodel.profiles.torch_fields import parse_inputs
 
-    table: ColumnTable = timeline.operator_table
+    table = timeline.operator_table
     if not len(table):
         return [None] * len(work)
-    operators = timeline.operators
-    operator_rows, parents = enclosing.calls(work, operators)
-    numbers, stated_numbers = operators["number"].to_numpy(), work["operator"].to_numpy()
-    if (stated_numbers != work["correlation"]).any():
+    operator_rows, parents = enclosing.calls(work, table)
+    numbers, stated_numbers = table.array("number"), enclosing.numbers_of(work, "operator")
+    if (stated_numbers != enclosing.numbers_of(work, "correlation")).any():
         rows = {number: row for row, number in enumerate(numbers.tolist()) if number != UNKNOWN}
         operator_rows = np.array(
             [rows.get(number, row) for number, row in zip(stated_numbers.tolist(), operator_rows.tolist(), strict=True)]
@@ -114,7 +113,7 @@ def _calls(work: pandas.DataFrame, timeline: Timeline) -> list[Call | None]:
             calls[each] = Call(number, names[each], plain, recorded, calls.get(outer[each]))  # type: ignore[arg-type]
         return calls.get(chain[0] if chain else row)
 
-    of_graphs = work["launch_call"].astype(object).str.contains("GraphLaunch", na=False, regex=False).tolist()
+    of_graphs = ["GraphLaunch" in str(name) for name in enclosing.texts_of(work, "launch_call")]
     return [
         each._replace(in_graph=True) if in_graph and (each := call(row)) else call(row)
         for row, in_graph in zip(operator_rows.tolist(), of_graphs, strict=True)
