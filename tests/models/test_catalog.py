@@ -16,6 +16,7 @@ import roofmodel
 from roofmodel.models import hub
 from roofmodel.models.fields import Key
 from roofmodel.models.served import SERVED
+from roofmodel.steps.estimate import parameters
 from roofmodel.steps.options import workload
 from tests.models import keys
 
@@ -352,14 +353,27 @@ def test_a_quantized_checkpoint_without_a_file_names_the_model_and_the_option(na
         hub.load(name)
 
 
-# Parameters in billions as the papers print them (PaLM: table 1; MT-NLG and GLM-130B: in their names).
-PRINTED = {"palm-8b": 8.63, "palm-62b": 62.50, "palm-540b": 540.35, "mt-nlg-530b": 530, "glm-130b": 130}
+# Parameters in billions as the papers print them (PaLM: table 1; the others: in their names or abstracts).
+PRINTED = {
+    "palm-8b": 8.63, "palm-62b": 62.50, "palm-540b": 540.35, "mt-nlg-530b": 530, "glm-130b": 130, "opt-175b": 175,
+    "jurassic-1-jumbo": 178,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "billions"), PRINTED.items())
 def test_models_from_the_tables_of_papers_have_their_printed_parameters(name: str, billions: float) -> None:
     tolerance = 0.01 if name.startswith("palm") else 5  # the last digit that the paper prints
     assert _counted(name)["parameters"] / 1e9 == pytest.approx(billions, abs=tolerance)
+
+
+def test_descriptions_of_published_moe_models_have_their_printed_parameters() -> None:
+    folder = Path(__file__).parents[2] / "examples" / "models"
+    glam, meta = (hub.load(str(folder / name)) for name in ("glam-64b-64e.yaml", "moe-1.1t.yaml"))
+    gates = 32 * 8192 * 32768  # of GLaM's dense layers, which the description leaves out
+    total, active = parameters(glam)
+    assert (total + gates) / 1e12 == pytest.approx(1.2, abs=0.05)
+    assert (active + gates) / 1e9 == pytest.approx(96.6, abs=0.1)
+    assert parameters(meta)[0] / 1e12 == pytest.approx(1.1, abs=0.05)
 
 
 def test_a_name_may_state_another_head() -> None:
