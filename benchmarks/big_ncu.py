@@ -172,8 +172,9 @@ for batch in csv.open_csv(FILE, where, csv.ParseOptions(invalid_row_handler=lamb
 """
 READ = """
 from roofmodel.profiles import reading
+from roofmodel.roofline.points import group
 START()
-assert reading.read([FILE]).summed()
+assert group(reading.read([FILE]).kernels, "name")
 """
 ROOF = """
 from roofmodel.cli import app
