@@ -171,7 +171,7 @@ def _too_fast(comparison: ModelComparison, finding: ComparisonFinding) -> Text:
 
 def _routing_hint(comparison: ModelComparison, row: ComparisonRow) -> Iterator[Text]:
     """The option that explains experts that are faster than the bound: identical prompts use few experts."""
-    if comparison.estimate.workload.routing == UNIFORM and any("expert_" in name for name in row.operators):
+    if comparison.estimate.workload.routing.name == UNIFORM.name and any("expert_" in name for name in row.operators):
         yield "; if the prompts are identical, use "
         yield Option("routing", "same")
 

@@ -29,6 +29,7 @@ class Routing(NamedTuple):
     shares: tuple[float, ...] = ()
     path: str = ""  # of the file, as given
     origin: str = ""
+    capacity: float | None = None
 
     @property
     def given(self) -> str:
@@ -49,15 +50,21 @@ class ExpertLoad(NamedTuple):
 def expert_load(moe: MoE, routing: Routing, tokens: Number, gpus: Number) -> ExpertLoad:
     """The load of one of the `gpus` that share the experts, for this number of tokens.
 
-    Under uniform routing all GPUs have the mean load; otherwise the load is that of the busiest GPU. The experts of
+    An expert takes at most `capacity` times the mean number of tokens; the rest are dropped. Under uniform routing all
+    GPUs have the mean load; otherwise the load is that of the busiest GPU. The experts of
     `same` are spread over the GPUs as evenly as possible. With a file, consecutive experts are on one GPU.
     """
     if routing.shares:
-        return _busiest(moe, routing.shares, tokens, gpus)
-    if routing.name == "same":
+        load = _busiest(moe, routing.shares, tokens, gpus)
+    elif routing.name == "same":
         touched = ceil_div(moe.active, gpus)
-        return ExpertLoad(tokens * touched, touched)
-    return ExpertLoad(mean(tokens * moe.active, gpus), mean(touched_experts(moe, tokens), gpus))
+        load = ExpertLoad(tokens * touched, touched)
+    else:
+        load = ExpertLoad(mean(tokens * moe.active, gpus), mean(touched_experts(moe, tokens), gpus))
+    if routing.capacity is None or (routing.capacity >= 1 and routing == UNIFORM._replace(capacity=routing.capacity)):
+        return load
+    accepted = routing.capacity * tokens * moe.active / moe.experts
+    return load._replace(pairs=minimum(load.pairs, accepted * load.touched))
 
 
 def touched_experts(moe: MoE, tokens: Number) -> Number:

@@ -64,6 +64,7 @@ class WorkloadOptions(TypedDict, total=False):
     data_parallel: DataParallel | None
     overlap: Overlap
     routing: RoutingOption
+    capacity: float | None
     sustained: Sustained | None
     power_limit: float | str | None
 
@@ -105,6 +106,7 @@ class GridOptions(TypedDict, total=False):
     data_parallel: Names | None
     overlap: Names | None
     routing: RoutingOption | Iterable[RoutingOption] | None
+    capacity: float | str | Iterable[float | str] | None
     sustained: Names | None
     power_limit: float | str | Iterable[float | str] | None
 

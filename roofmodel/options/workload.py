@@ -392,6 +392,16 @@ class Options(NamedTuple):
             "as in a batch of identical prompts), or a FILE with a probability or count per expert.",
         ),
     ] = "uniform"
+    capacity: Annotated[
+        float | None,
+        Declared(
+            WORKLOAD,
+            "Tokens that an expert of an MoE model accepts, relative to the mean of all experts, such as 1.25; others "
+            "are dropped (default: none).",
+            maximum=1024,
+            examples=("1,1.25,2", "1:2:0.25"),
+        ),
+    ] = None
     sustained: SustainedTimes = None
     power_limit: PowerLimit = None
 
@@ -447,7 +457,7 @@ def valid(option: str, value: object, declared: Declared | None = None) -> Any:
     if kind == "power":
         return watts_of(option, value, str(declared.example))
     if kind == "share":
-        return _share(option, value)
+        return _share(option, value, high)
     if kind == "settings":
         return _settings(option, value)
     if kind == "count":
@@ -523,15 +533,15 @@ REMOVED = ("runtime", "launch")
 """Former options."""
 
 
-def _share(option: str, value: object) -> float:
+def _share(option: str, value: object, high: float) -> float:
     try:
         share = float(value) if not isinstance(value, bool) else 0.0  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
         share = 0.0
-    if not 0 < share <= 1:
+    if not 0 < share <= high:
+        example = MEMORY_UTILIZATION if high == 1 else 1.25
         raise WorkloadError(
-            Option(option),
-            f" is {shorten(value)}; it must be a number above 0 and at most 1, such as {MEMORY_UTILIZATION}",
+            Option(option), f" is {shorten(value)}; it must be a number above 0 and at most {high:g}, such as {example}"
         )
     return share
 

@@ -87,6 +87,7 @@ def workload(arch: Architecture, device: Device | None = None, **keywords: Any) 
 
         routing = read_routing(options.routing)
         check_routing(arch, routing)
+    routing = routing._replace(capacity=options.capacity)
     seq, decoder_seq, pixels = _lengths(arch, options)
     micro_batch = 1 if options.micro_batch is None and options.pp > 1 and is_training else options.micro_batch
     gpus = Parallel(
@@ -376,6 +377,7 @@ def _inapplicable_options(arch: Architecture, phases: tuple[Phase, ...], engine:
         yield "mla", f"{arch.name} has no multi-head latent attention"
     if not has_experts(arch):
         yield "routing", f"{arch.name} has no experts"
+        yield "capacity", f"{arch.name} has no experts"
     if phases != ("train",):
         yield "optimizer", "only training runs an optimizer"
         yield "data_parallel", "only training exchanges gradients"

@@ -15,7 +15,7 @@ from roofmodel.models.architecture import (
     obstacles,
     pipeline_obstacles,
 )
-from roofmodel.models.layers import MLP, Attention, Embedding, MoE
+from roofmodel.models.layers import MLP, Attention, Embedding, LatentAttention, MoE
 from roofmodel.options.values import DataParallel, Overlap
 
 NO_REPLICAS = Message("no replicas (", Option("dp", 1), ") that could shard optimizer state")
@@ -100,9 +100,10 @@ def _sequence_obstacle(arch: Architecture) -> str | None:
         return "reads images"
     if arch.encoder:
         return "is an encoder-decoder"
-    others = (part for part in arch.stack.parts if not isinstance(part, Attention | MLP))
+    known = Attention | LatentAttention | MLP | MoE
+    others = (part for part in arch.stack.parts if not isinstance(part, known))
     if any(others) or arch.stack.embedding.relative_rows or arch.stack.embedding.frame_convolutions:
-        return "has parts other than attention and MLPs, for which sequence parallelism is not known"
+        return "has parts other than attention, MLPs and experts, for which sequence parallelism is not known"
     if not arch.head.stages or arch.head.stages[0].out != "vocabulary":
         return "has a head that computes more than logits"
     return None

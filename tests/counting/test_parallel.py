@@ -403,3 +403,26 @@ def test_a_token_of_deepseek_v3_has_experts_on_at_most_4_nodes() -> None:
 def test_other_routers_choose_among_all_experts(name: str) -> None:
     moe = next(part for part in hub.load(name).stack.parts if isinstance(part, MoE))
     assert moe.groups == moe.active_groups == 1
+
+
+@pytest.mark.parametrize("model", ["mixtral-8x7b-v0.1", "deepseek-v2-lite"])
+@pytest.mark.parametrize("ep", [1, 2])
+def test_sharded_sequences_leave_the_gemms_of_experts_as_they_are(model: str, ep: int) -> None:
+    """Megatron-LM requires sequence parallelism with experts and tensor parallelism: an all-gather and a reduce-scatter
+    take the place of each all-reduce, with as many bytes; norms and residual adds are divided."""
+    plain, sharded = (
+        phases.operators(
+            hub.load(model), Workload(("train",), 2, 512, parallel=Parallel(tp=2, ep=ep, sequence=on)).steps()[0]
+        )
+        for on in (False, True)
+    )
+
+    def flops(operators: Any, kind: str) -> Any:
+        return sum(op.count * op.matmul_flops for op in operators if op.kind == kind)
+
+    for kind in ("gemm", "grouped_gemm"):
+        assert flops(sharded, kind) == flops(plain, kind) > 0
+    norms = [
+        sum(op.total.bytes for op in each if op.kind == "norm" and op.group == "norm") for each in (plain, sharded)
+    ]
+    assert norms[1] < 0.6 * norms[0]
