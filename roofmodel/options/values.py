@@ -53,7 +53,7 @@ FirstGap = Literal["same-step", "previous-step"]
 L2State = Literal["cold", "warm"]
 BenchmarkDevice = Literal["cuda", "cpu"]
 FlopCounter = Literal["fvcore", "calflops", "deepspeed", "llm-flops"]
-SweepPicture = Literal["rates", "roofs", "costs", "scaling"]
+SweepPicture = Literal["rates", "roofs", "costs", "scaling", "power"]
 ScalingMode = Literal["strong", "weak"]
 Share = Literal["dp", "tp", "pp", "ep"]  # parallelism of further GPUs
 

@@ -29,6 +29,7 @@ from roofmodel.sweep.titles import (
     option_values,
     subtitle,
     suits,
+    sweeps_power,
     varying_names,
 )
 
@@ -51,6 +52,7 @@ ALT_TEXTS: dict[SweepPicture, str] = {
     "roofs": "the ceiling that limits each point",
     "costs": "dollars per million tokens",
     "scaling": "speed-up and efficiency against the number of GPUs",
+    "power": "rate and energy against the power limit",
 }
 """What each kind of picture shows."""
 MAX_PICTURE_POINTS = 2_000_000
@@ -60,8 +62,8 @@ MAX_PICTURE_POINTS = 2_000_000
 def document(sweep: Sweep, picture: SweepPicture | None = None, most: int = SHOWN) -> Document:
     """The first `most` rows of a sweep, or all rows of a scaling sweep, and a picture of this kind.
 
-    Default: scaling if the sweep scales, costs if tokens have prices, else rates. There is no picture of a grid that is
-    too large for one, and of rows without a time.
+    Default: scaling if the sweep scales, power with several power limits, costs if tokens have prices, else rates.
+    There is no picture of a grid that is too large for one, and of rows without a time.
     """
     shown = list(islice(data.rows(sweep), None if sweep.scaling else most))
     title, blocks = _scaling_blocks(sweep.scaling, shown) if sweep.scaling else _grid_blocks(sweep, shown)
@@ -75,6 +77,8 @@ def default_picture(sweep: Sweep, shown: Sequence[dict[str, Any]]) -> SweepPictu
     """The kind of the picture of a sweep with these rows, if none is given."""
     if sweep.scaling:
         return "scaling"
+    if sweeps_power(sweep):
+        return "power"
     return "costs" if any(row["bound_dollars_per_million_tokens"] is not None for row in shown) else "rates"
 
 

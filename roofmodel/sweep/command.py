@@ -113,8 +113,8 @@ class SweepReport(Result):
     def save(self, path: PathLike, picture: SweepPicture | None = None) -> Path:
         """Write the rows (csv, json, parquet), at most the first 1000 rows (html, md) or a picture (png, svg, pdf).
 
-        The kind of the picture is `rates`, `roofs`, `costs` or `scaling`. Returns the path. Raises RoofError for a path
-        that cannot be written, and for an unknown kind of picture.
+        The kind of the picture is `rates`, `roofs`, `costs`, `scaling` or `power`. Returns the path. Raises RoofError
+        for a path that cannot be written, and for an unknown kind of picture.
         """
         from roofmodel.sweep.answer import MAX_PICTURE_POINTS
 
@@ -238,8 +238,8 @@ def _run(call: CommandCall, form: Any, output: Sequence[str], picture: str | Non
     """Print the rows block by block; they are evaluated once for several outputs.
 
     Args:
-        picture: Content of -o FILE.png: rates, roofs (limiting ceilings), costs or scaling (default: rates; costs with
-            --price; scaling with --scaling).
+        picture: Content of -o FILE.png: rates, roofs (limiting ceilings), costs, scaling or power (default: rates;
+            costs with --price; scaling with --scaling; power with several power limits).
     """
     kind: Any = picture  # checked here
     SweepReport.check_picture(kind, "price" in call.given, "scaling" in call.given)

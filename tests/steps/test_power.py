@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -92,3 +93,12 @@ def test_explain_derives_the_energy_and_the_time_that_the_limit_allows() -> None
     assert f"{work:.4g} J" in text
     assert "(limit - idle)" in text
     assert "(limit - idle)" not in roofmodel.explain("llama-3.1-8b", hw="h100", phase="decode").text("markdown")
+
+
+def test_a_sweep_over_power_limits_draws_rate_and_energy_against_the_limit(tmp_path: Path) -> None:
+    swept = roofmodel.sweep("llama-3.1-8b", "h100", **PREFILL, power_limit="400W,700W")
+    text = swept.save(tmp_path / "power.svg").read_text(encoding="utf-8")
+    assert "Rate and energy by power limit" in text
+    assert "J per token" in text
+    with pytest.raises(roofmodel.RoofError, match="power limit"):
+        roofmodel.sweep("gpt2", "a100", phase="decode", batch=[1, 2]).save(tmp_path / "none.svg", picture="power")
