@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 from roofmodel.errors import Command
 from roofmodel.homework.homework import SHEETS, Graded, GradedSheet, Sheet
@@ -27,9 +27,6 @@ from roofmodel.report.document import (
 )
 from roofmodel.report.latex import text_form
 from roofmodel.report.table import COUNT, Column, Table
-
-if TYPE_CHECKING:
-    from roofmodel.homework.practice import Attempt
 
 DIGITS, EXACT_DIGITS = 5, 15  # more than any tolerance needs; of an exact answer, what a float has
 
@@ -269,6 +266,13 @@ def _verdict(graded: Graded) -> str:
 
 
 # --- Practice ---------------------------------------------------------------------------------------
+
+
+class Attempt(NamedTuple):
+    """The first answer to a question."""
+
+    question: str  # as `problem.question`
+    graded: Graded
 
 
 def practice_report(name: str, attempts: Sequence[Attempt]) -> Document:

@@ -20,7 +20,7 @@ MAX_LENGTH = 200
 MAX_POWER = 30
 
 
-class Reading(NamedTuple):
+class ReadAnswer(NamedTuple):
     """What a text may mean: numbers in base units, or names of ceilings.
 
     A doubtful meaning is not what the text says, but what its author may have meant, such as 1020 by `1.020`.
@@ -31,7 +31,7 @@ class Reading(NamedTuple):
     certain: bool = False  # whether the answer is wrong if no meaning is right
 
 
-UNREAD = Reading()
+UNREAD = ReadAnswer()
 
 
 def _words(text: str) -> frozenset[str]:
@@ -98,7 +98,7 @@ _CLAUSE_ENDS = re.compile(r"[,;.(){}\[\]→]|->|=>|\b(?:because|since|as|for|whe
 _NOT = re.compile(r"\b(?:not|no|isn't|isnt|rather than|instead of|more than|never|neither|non)\b")
 
 
-def ceiling(text: str, synonyms: Mapping[str, Sequence[str]] | None = None) -> Reading:
+def ceiling(text: str, synonyms: Mapping[str, Sequence[str]] | None = None) -> ReadAnswer:
     """The ceiling that a text names first: `compute`, `memory`, or BOTH, which is never right."""
     names = {
         word.lower(): name for name in CEILINGS for word in (*SYNONYMS[name], *(synonyms or {}).get(name, ()))
@@ -121,10 +121,10 @@ def ceiling(text: str, synonyms: Mapping[str, Sequence[str]] | None = None) -> R
     unknown = set(re.findall(r"[a-z0-9']+", name.sub(" ", affirmed))) - _FILLERS
     if negation and not found:
         others = set(CEILINGS) - named(clause[negation.end() :])
-        return Reading(doubtful=tuple(others), certain=True) if len(others) == 1 and not unknown else UNREAD
+        return ReadAnswer(doubtful=tuple(others), certain=True) if len(others) == 1 and not unknown else UNREAD
     if unknown <= {"or", "and", "both", "either"} and (len(found) == 2 or "both" in unknown):
-        return Reading((BOTH,), certain=True)
-    return Reading(tuple(found), certain=True) if len(found) == 1 and not unknown else UNREAD
+        return ReadAnswer((BOTH,), certain=True)
+    return ReadAnswer(tuple(found), certain=True) if len(found) == 1 and not unknown else UNREAD
 
 
 # --- Numbers ----------------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ _MAGNITUDES = {"k": 3, "thousand": 3, "m": 6, "million": 6, "mio": 6, "billion":
 _LETTERS = frozenset(("k", "m"))  # magnitudes of counted things only
 
 
-def number(text: str, unit: str) -> Reading:
+def number(text: str, unit: str) -> ReadAnswer:
     """What a text may mean in base units: the last value of an equation, without the words after it.
 
     `2,449` has two meanings: a comma separates thousands in English, decimals in most of Europe.
@@ -169,7 +169,7 @@ def number(text: str, unit: str) -> Reading:
         return UNREAD
     text = re.sub(r"(?<=[0-9)])\s*[x×·⋅•∙]\s*(?=[0-9(])", "*", plain(text))
     asked = unit_of(unit)
-    readings: list[Reading] = []
+    readings: list[ReadAnswer] = []
     for relation, part in _sides(text):
         if re.search("[0-9]", part) or not readings:
             reading = _side(part, asked)
@@ -190,7 +190,7 @@ def _sides(text: str) -> Iterator[tuple[str, str]]:
     yield relation, text[start:].strip()
 
 
-def _side(text: str, unit: AnswerUnit) -> Reading:
+def _side(text: str, unit: AnswerUnit) -> ReadAnswer:
     """One value with the words around it."""
     found = _NUMBER.search(text)
     if found is None:
@@ -212,11 +212,11 @@ def _side(text: str, unit: AnswerUnit) -> Reading:
     certain = certain and set(lead_words) <= _LEADING_WORDS and not re.search(r"[^\s\w.±]", lead)
     scaled = _after(rest, unit)
     if scaled is None:
-        return Reading(doubtful=tuple(value * unit.factor for value in values))
+        return ReadAnswer(doubtful=tuple(value * unit.factor for value in values))
     scale, inverted, comment_is_certain = scaled
     meanings = [scale / value if inverted else value * scale for value in values if value or not inverted]
     certain = certain and comment_is_certain and bool(meanings)
-    return Reading(tuple(meanings), tuple(each * scale for each in doubtful), certain)
+    return ReadAnswer(tuple(meanings), tuple(each * scale for each in doubtful), certain)
 
 
 def _values(found: re.Match[str]) -> Iterator[Fraction]:

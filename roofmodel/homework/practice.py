@@ -7,10 +7,9 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 from roofmodel.errors import WorkloadError
-from roofmodel.homework.answer import derivation, tolerance
+from roofmodel.homework.answer import Attempt, derivation, tolerance
 from roofmodel.homework.homework import Graded, SheetSource, grade, hashed_draw, mistakes_of
 from roofmodel.homework.problem import Question
 from roofmodel.homework.submission import Entry
@@ -18,13 +17,6 @@ from roofmodel.homework.submission import Entry
 WIDTH = 80
 QUIT = frozenset(("q", "quit", "exit"))
 HELP = "Enter without an answer shows the answer; q ends."
-
-
-class Attempt(NamedTuple):
-    """The first answer to a question."""
-
-    question: str  # as `problem.question`
-    graded: Graded
 
 
 class _Ended(Exception):

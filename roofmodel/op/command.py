@@ -169,12 +169,12 @@ def op(
         k_heads=k_heads, k_dim=k_dim, v_heads=v_heads, v_dim=v_dim,
     )  # fmt: skip
     from roofmodel.op.op import one_operation
-    from roofmodel.steps.power import Load
+    from roofmodel.steps.power import LoadSettings
 
     seconds = None if measured is None else seconds_of("measured", measured, "140us")
     options = valid("engine_option", engine_option or ())
     watts = None if power_limit is None else valid("power_limit", power_limit)
-    load = Load(on_or_off("sustained", watts is not None if sustained is None else sustained), watts)
+    load = LoadSettings(on_or_off("sustained", watts is not None if sustained is None else sustained), watts)
     operation = one_operation(
         kind, Device.load(hw), sizes, dtype=dtype, kv_dtype=kv_dtype, engine=engine, engine_option=options,
         measured=seconds, load=load,

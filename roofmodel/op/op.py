@@ -28,7 +28,7 @@ from roofmodel.options.values import EngineName
 from roofmodel.steps.notes import alignment_notes
 from roofmodel.steps.options import check_kernels
 from roofmodel.steps.placed import Placed
-from roofmodel.steps.power import SHORT, Load, load_notes, under_load, with_power
+from roofmodel.steps.power import SHORT, LoadSettings, load_notes, under_load, with_power
 from roofmodel.timing import derivation
 from roofmodel.timing.engine import Run, Timing
 from roofmodel.timing.roofline import Placement, place, ridge
@@ -172,7 +172,7 @@ def one_operation(
     engine: EngineName | None = None,
     engine_option: tuple[tuple[str, str], ...] = (),
     measured: float | None = None,
-    load: Load = SHORT,
+    load: LoadSettings = SHORT,
 ) -> OneOperation:
     """An operation by its kind, such as `gemm`, on a device.
 

@@ -60,7 +60,7 @@ from roofmodel.steps.notes import kernel_notes
 from roofmodel.steps.options import auto_dtype_notes, check_kernels
 from roofmodel.steps.parallelism import has_experts
 from roofmodel.steps.phase import slowest_stage
-from roofmodel.steps.power import Load, load_notes, under_load
+from roofmodel.steps.power import LoadSettings, load_notes, under_load
 from roofmodel.steps.routing import check_routing, read_routing, routing_notes
 from roofmodel.sweep.processes import in_processes
 from roofmodel.sweep.sweep import prices_by_device
@@ -153,7 +153,7 @@ def plan(
     service, routing_remarks = _service(arch, request, drafter)
     loaded = Engine.load(service.engine, service.engine_option)
     check_kernels(loaded, devices)
-    load_remarks = [note for device in devices for note in load_notes(device, Load(None, request.power_limit))]
+    load_remarks = [note for device in devices for note in load_notes(device, LoadSettings(None, request.power_limit))]
     devices = [under_load(device, request) for device in devices]
     engine_name = loaded.id
     gpus, restricted, seconds = service.gpus, request.search, float(request.time_limit)

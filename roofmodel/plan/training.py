@@ -64,7 +64,7 @@ from roofmodel.steps.options import (
 )
 from roofmodel.steps.parallelism import NO_REPLICAS
 from roofmodel.steps.phase import estimates_by_stage, slowest_stage
-from roofmodel.steps.power import Load, load_notes, under_load
+from roofmodel.steps.power import LoadSettings, load_notes, under_load
 from roofmodel.steps.similar_steps import SimilarSteps
 from roofmodel.sweep.case import INT64_EXACT, slowest_totals
 from roofmodel.sweep.processes import in_processes
@@ -131,7 +131,7 @@ def plan_training(
     loaded = Engine.load(run.engine, run.engine_option)
     check_trains(loaded)
     check_kernels(loaded, devices)
-    remarks = [note for device in devices for note in load_notes(device, Load(None, request.power_limit))]
+    remarks = [note for device in devices for note in load_notes(device, LoadSettings(None, request.power_limit))]
     devices = [under_load(device, request) for device in devices]
     gpus, restricted, seconds = request.gpus, request.search, float(request.time_limit)
     recomputing = _recomputation(restricted.get("recompute"), run.attention)

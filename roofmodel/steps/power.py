@@ -9,22 +9,21 @@ from typing import Any, NamedTuple, Protocol
 from roofmodel.devices.device import Device
 from roofmodel.devices.power import Power, stated_rates
 from roofmodel.errors import AnswerNote, Message, Option, Text, WorkloadError, ignored
-from roofmodel.numbers.algebra import Number, maximum, minimum, plain
+from roofmodel.numbers.algebra import Number, either, maximum, minimum, plain
 from roofmodel.options.values import Sustained
 from roofmodel.steps.placed import Placed
-from roofmodel.timing.roofline import POWER_SPREAD, draw, has_load_figures
-from roofmodel.timing.roofline import under_load as lengthened
+from roofmodel.timing.roofline import POWER_SPREAD, SPREAD, Draw, draw, has_load_figures
 from roofmodel.timing.timing import Expected
 
 
-class Load(NamedTuple):
+class LoadSettings(NamedTuple):
     """Whether a GPU is under long load, and its power limit in watts; None: that of its file."""
 
     sustained: Sustained | None = "off"
     power_limit: float | str | None = None
 
 
-SHORT = Load()
+SHORT = LoadSettings()
 
 
 class LoadOptions(Protocol):
@@ -98,10 +97,33 @@ def with_power(placed: Sequence[Placed], device: Device, dtype: str, generates: 
             for each, time in zip([placed[place] for place in places], times, strict=True)
         ]
         if device.is_sustained:
-            times = lengthened([placed[place].operator.count for place in places], times, draws)
+            times = _lengthened_all([placed[place].operator.count for place in places], times, draws)
         for place, time, drawn in zip(places, times, draws, strict=True):
             result[place] = placed[place]._replace(expected=time, energy=drawn.energy)
     return result
+
+
+def _lengthened_all(counts: Sequence[Number], times: Sequence[Expected], draws: Sequence[Draw]) -> list[Expected]:
+    """The times of operators that run one after another, in a step that is repeated for long."""
+    seconds = [maximum(time.value, each.seconds) for time, each in zip(times, draws, strict=True)]
+    beyond = [maximum(each.budget_seconds - own, 0.0) for own, each in zip(seconds, draws, strict=True)]
+    kernels, least, all_beyond = (
+        sum(count * each for count, each in zip(counts, values, strict=True))
+        for values in (seconds, [each.budget_seconds for each in draws], beyond)
+    )
+    share = maximum(least - kernels, 0.0) / maximum(all_beyond, 1e-30)
+    return [
+        _lengthened(time, own + share * more) for time, own, more in zip(times, seconds, beyond, strict=True)
+    ]  # fmt: skip
+
+
+def _lengthened(time: Expected, seconds: Number) -> Expected:
+    """A longer time in an interval as wide as the evidence; the same time as it is."""
+    is_longer = seconds > time.value
+    low, high = (
+        either(is_longer, maximum(end, spread * seconds), end) for end, spread in zip(time[1:], SPREAD, strict=True)
+    )
+    return time._replace(value=seconds, low=low, high=high)
 
 
 ENERGY_KEYS = ("power_watts", "power_low_watts", "power_high_watts", "energy_joules", "joules_per_token")

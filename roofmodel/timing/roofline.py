@@ -26,18 +26,14 @@ bytes / this rate.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from roofmodel.counting.operator import ROUNDS, Collective, Cost
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Link
 from roofmodel.devices.power import stated_rates
 from roofmodel.numbers.algebra import Number, ceil_div, either, is_just, maximum, minimum, plain
-
-if TYPE_CHECKING:
-    from roofmodel.timing.timing import Expected
 
 
 class NodeCrossing(NamedTuple):
@@ -262,26 +258,3 @@ def draw(cost: Cost, device: Device, dtype: str, expected: Number) -> Draw:
     is_known = is_just(cost.matmul_flops, 0) or matmul in device.power.energy
     all_work = Energy(device.power.idle, plain(sum(energy.values()))) if is_known else None
     return Draw(seconds, budgeted / device.power.budget, all_work)
-
-
-def under_load(counts: Sequence[Number], times: Sequence[Expected], draws: Sequence[Draw]) -> list[Expected]:
-    """The times of operators that run one after another, in a step that is repeated for long."""
-    seconds = [maximum(time.value, each.seconds) for time, each in zip(times, draws, strict=True)]
-    beyond = [maximum(each.budget_seconds - own, 0.0) for own, each in zip(seconds, draws, strict=True)]
-    kernels, least, all_beyond = (
-        sum(count * each for count, each in zip(counts, values, strict=True))
-        for values in (seconds, [each.budget_seconds for each in draws], beyond)
-    )
-    share = maximum(least - kernels, 0.0) / maximum(all_beyond, 1e-30)
-    return [
-        _lengthened(time, own + share * more) for time, own, more in zip(times, seconds, beyond, strict=True)
-    ]  # fmt: skip
-
-
-def _lengthened(time: Expected, seconds: Number) -> Expected:
-    """A longer time in an interval as wide as the evidence; the same time as it is."""
-    is_longer = seconds > time.value
-    low, high = (
-        either(is_longer, maximum(end, spread * seconds), end) for end, spread in zip(time[1:], SPREAD, strict=True)
-    )
-    return time._replace(value=seconds, low=low, high=high)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roofmodel.homework.answers import BOTH, UNREAD, Reading, ceiling, number
+from roofmodel.homework.answers import BOTH, UNREAD, ReadAnswer, ceiling, number
 from roofmodel.homework.homework import grade
 from roofmodel.homework.problem import BASES, CEILING, Question, unit_of
 from roofmodel.homework.submission import Entry
@@ -134,7 +134,7 @@ def test_a_comma_before_three_digits_separates_thousands_or_decimals() -> None:
 
 
 def test_a_point_before_three_digits_may_separate_thousands() -> None:
-    assert number("2.449", "rows") == Reading((Fraction(2449, 1000),), (Fraction(2449),), True)
+    assert number("2.449", "rows") == ReadAnswer((Fraction(2449, 1000),), (Fraction(2449),), True)
 
 
 def test_an_equation_with_another_value_before_the_last_one_is_not_wrong() -> None:
@@ -156,7 +156,7 @@ def test_an_equation_with_another_value_before_the_last_one_is_not_wrong() -> No
     ],
 )  # fmt: skip
 def test_a_ceiling_is_read_as_people_write_it(text: str, found: str) -> None:
-    assert ceiling(text) == Reading((found,), certain=True)
+    assert ceiling(text) == ReadAnswer((found,), certain=True)
 
 
 @pytest.mark.parametrize("text", ["cpu", "", "shared memory", "L2", "memroy", "memory latency", "I do not know"])
@@ -165,7 +165,7 @@ def test_a_text_without_a_clear_ceiling_is_left_to_the_lecturer(text: str) -> No
 
 
 def test_a_denied_ceiling_is_wrong_or_left_to_the_lecturer() -> None:
-    assert ceiling("not memory bound") == Reading(doubtful=("compute",), certain=True)
+    assert ceiling("not memory bound") == ReadAnswer(doubtful=("compute",), certain=True)
 
 
 def test_a_problem_lists_further_names_of_a_ceiling() -> None:
