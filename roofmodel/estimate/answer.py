@@ -43,6 +43,8 @@ from roofmodel.timing.timing import Expected
 LATENCY = {"prefill": "TTFT", "decode": "TPOT", "train": "step time"}
 """What the time of a phase is called: time to first token, time per output token."""
 UNKNOWN = "no expected time"
+NOTABLE_SHARE = 0.005
+"""The smallest share of a bound that a percentage shows."""
 
 
 def document(estimate: Estimate, *, ops: bool = False, roofline: bool = False) -> Document:
@@ -146,10 +148,10 @@ def _chart(estimate: Estimate, tables: Sequence[Sequence[tuple[str, OperatorRow]
     from roofmodel.report import chart
 
     marks = [
-        chart.Mark(letter, f"bold {style(row)}", row.cost.intensity, row.flops_per_second)
+        chart.Mark(letter, f"bold {style(row)}", row.kernels.intensity, row.flops_per_second)
         for table in tables
         for letter, row in table
-        if row.cost.flops
+        if row.has_mark
     ]
     device, dtype = estimate.device, estimate.workload.dtype
     lines = chart.roofline(marks, device.matmul_pipe(dtype).peak, device.bandwidth, min(64, width - chart.MARGIN - 3))
@@ -371,6 +373,7 @@ def describe_remarks(estimate: Estimate, phase: PhaseEstimate) -> list[str]:
     remarks = (
         _describe_stage(phase),
         describe_masked_pairs(phase),
+        describe_fusion(phase),
         describe_uncached(phase),
         describe_training(estimate, phase),
         describe_exchange(phase),
@@ -454,6 +457,20 @@ def describe_masked_pairs(phase: PhaseEstimate) -> str | None:
     if scans := [placed for placed in phase.placed if placed.operator.kind == "scan"]:
         return f"GEMM FLOPs: {ours}, {_gemms_of_scans(scans)}; the reference code, without fused kernels: {theirs}"
     return f"GEMMs take {ours}; eager attention, which also computes masked token pairs, takes {theirs}"
+
+
+def describe_fusion(phase: PhaseEstimate) -> str | None:
+    """What the bounds of fused kernels leave out of the total, which is that of the operators by themselves."""
+    counted = sum(placed.seconds for placed in phase.placed)
+    kernels = sum(
+        placed.operator.count * kernel.bound_seconds
+        for placed in phase.kernel_rows
+        if (kernel := placed.kernel_placement) is not None
+    )
+    saved = plain(counted - kernels)
+    if saved < NOTABLE_SHARE * phase.bound_seconds:
+        return None
+    return f"bounds of fused kernels: {units.seconds(saved)} less than the total, which is that of separate operators"
 
 
 def _gemms_of_scans(scans: Sequence[Placed]) -> str:

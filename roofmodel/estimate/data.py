@@ -62,7 +62,7 @@ def _phase(estimate: Estimate, phase: PhaseEstimate) -> dict[str, Any]:
     document = phase_document(phase) | _stages(phase)
     document["totals"] |= energy_totals(phase)
     if not estimate.has_total:
-        document["ops"] = [*map(_without_weights, phase.placed, document["ops"])]
+        document["ops"] = [*map(_without_weights, phase.kernel_rows, document["ops"])]
         for part in document.keys() & {"totals", "without_cache"}:
             document[part] = without_weights(document[part])
         if "stages" in document:
@@ -71,7 +71,8 @@ def _phase(estimate: Estimate, phase: PhaseEstimate) -> dict[str, Any]:
 
 
 NEED_BYTES = (
-    "bytes_read", "intensity", "bound", "bound_seconds", "expected_seconds", "implementation", "expected_from", "fused",
+    "bytes_read", "intensity", "bound", "bound_seconds", "kernel_bound_seconds", "expected_seconds",
+    "implementation", "expected_from", "fused", "fused_into",
 )  # fmt: skip
 """What is unknown of an operator that reads weights in an unknown format."""
 
@@ -130,7 +131,7 @@ def phase_document(phase: PhaseEstimate) -> dict[str, Any]:
         "context": step.context,
         "microbatches": step.microbatches,
         "stage": step.parallel.stage,
-        "ops": OPERATORS.records(phase.placed),
+        "ops": OPERATORS.records(phase.kernel_rows),
         "totals": phase_totals(phase),
     }
     if phase.uncached is not None:
@@ -156,5 +157,6 @@ def flat(estimate: Estimate) -> list[dict[str, Any]]:
     return [
         {"phase": phase.step.phase} | (op if estimate.has_total else _without_weights(placed, op))
         for phase in estimate.phases
-        for placed, op in zip(phase.placed, OPERATORS.flat(phase.placed), strict=True)
+        for rows in [phase.kernel_rows]
+        for placed, op in zip(rows, OPERATORS.flat(rows), strict=True)
     ]

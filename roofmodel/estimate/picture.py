@@ -70,10 +70,10 @@ def draw(estimate: Estimate, path: Path, form: str) -> None:
     arch, device, dtype = estimate.architecture, estimate.device, estimate.workload.dtype
     top, vector = device.matmul_pipe(dtype), device.vector_pipe(dtype)
     tables = _tables(estimate)
-    marked_rows = [marked for table in tables for marked in table if marked.row.cost.flops]
-    at = [(row.cost.intensity, row.flops_per_second) for _, row, *_ in marked_rows]
+    marked_rows = [marked for table in tables for marked in table if marked.row.has_mark]
+    at = [(row.kernels.intensity, row.flops_per_second) for _, row, *_ in marked_rows]
     expected = [
-        (x, row.cost.flops / row.expected if row.expected else None)
+        (x, row.kernels.flops / row.expected if row.expected else None)
         for (x, _), (_, row, *_) in zip(at, marked_rows, strict=True)
     ]
     heading = f"{arch.name} on {device.name}"
@@ -171,7 +171,7 @@ def _legend(
                 figure.text(left, y, stage, weight="bold", fontsize=size)
                 y -= step
             count = f" × {row.times}" if row.times > 1 else ""
-            if row.cost.flops:
+            if row.has_mark:
                 figure.text(left, y, style.glyph, color=style.color, fontsize=size if letter else max(6.5, 0.7 * size))
             figure.text(left + 0.016, y, letter, weight="bold", fontsize=size)
             name = f"{full_label(row)}{count}"
@@ -179,7 +179,8 @@ def _legend(
             figure.text(right, y, f"{row.share:.0%}", ha="right", fontsize=size)
             y -= step
         exchanged = [m.row for m in table if kind(m.row.group) == "communication"]
-        omitted = [m.row for m in table if not m.listed and m.row not in exchanged]
+        own = [m.row for m in table if not m.listed and m.row.seconds is not None]
+        omitted = [row for row in own if row not in exchanged]
         if exchanged:
             text = f"communication × {sum(row.times for row in exchanged)}: no FLOPs, no mark"
             figure.text(left + 0.033, y, text, fontsize=size)

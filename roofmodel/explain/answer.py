@@ -63,7 +63,7 @@ def _numbers(explanation: Explanation) -> Iterator[NumberLine]:
             yield from (number(each, section.name, name) for each in _operator_quantities(counted))
             yield NumberLine(section.name, name, "intensity", None, plain(counted.operator.cost.intensity), "FLOP/B")
             if placed := counted.placed:
-                yield from _seconds(section.name, name, placed.placement.bound_seconds, placed.expected)
+                yield from _seconds(section.name, name, placed.placement.bound_seconds, counted.expected)
     yield from map(number, explanation.memory)
 
 
@@ -350,7 +350,8 @@ def _op(counted: SymbolicOperator) -> dict[str, Any]:
         },
         "bound": placed and placed.placement.bound,
         "bound_seconds": placed and plain(placed.placement.bound_seconds),
-        "expected_seconds": placed and placed.expected and plain(placed.expected.value),
+        "expected_seconds": (expected := counted.expected) and plain(expected.value),
+        "fused_into": [*counted.fused_into] or None,
         "expected_by": counted.formula
         and {
             "formula": counted.formula.name,

@@ -51,6 +51,7 @@ from roofmodel.steps.placed import (
     NO_TIME,
     Placed,
     ReplicaTimes,
+    by_kernel,
     launches,
     placed,
     seconds_by_kind,
@@ -115,6 +116,17 @@ class PhaseEstimate(NamedTuple):
     def stages(self) -> tuple[str, ...]:
         """The stages in order: prefill and decodes; forward, backward and optimizer; none in a single pass."""
         return tuple(name for name in dict.fromkeys(placed.operator.stage for placed in self.placed) if name)
+
+    @property
+    def rows_by_operator(self) -> list[list[Placed]]:
+        """The rows of each operator, with the time of a fused kernel in those of its main operator (`by_kernel`)."""
+        fuses = any(each.run.absorbed or each.run.merged for each in self.placed)
+        return by_kernel(self.placed, self.ceilings[1]) if fuses else [[each] for each in self.placed]
+
+    @property
+    def kernel_rows(self) -> list[Placed]:
+        """The rows of all operators."""
+        return [row for rows in self.rows_by_operator for row in rows]
 
     def of_stage(self, stage: str) -> list[Placed]:
         """The operators of one stage."""

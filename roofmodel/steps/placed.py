@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import reduce
+from itertools import groupby
+from operator import add
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from roofmodel.counting.operator import Cost, Operator
 from roofmodel.devices.device import Device
@@ -19,13 +23,20 @@ NO_TIME = Expected(0.0, 0.0, 0.0)
 
 
 class Placed(NamedTuple):
-    """An operator, with bound and expected time of one occurrence."""
+    """An operator, with bound and expected time of one occurrence.
+
+    In the rows of `by_kernel`, an operator that runs in the kernels of others has `fused_into`, their names, and no
+    expected time; the row of a kernel that computes several operators has its whole time, and what `kernel` moves.
+    """
 
     operator: Operator
     placement: Placement
     expected: Expected | None = None  # with the extra kernels that a framework runs for the operator
     run: Run = Run(None)  # how the engine runs it
     energy: Energy | None = None  # of one occurrence; None where the device states none
+    fused_into: tuple[str, ...] = ()
+    kernel: Placement | None = None
+    computes: tuple[str, ...] = ()  # the operators of `kernel`
 
     @property
     def extra_kernels(self) -> tuple[ExtraKernel, ...]:
@@ -33,11 +44,14 @@ class Placed(NamedTuple):
         return self.run.extra_kernels
 
     @property
-    def is_fused(self) -> Any:
-        """Whether it is a share of a fused kernel, with a time below its own bound."""
-        if not (self.run.absorbed or self.run.merged) or self.expected is None:
-            return False
-        return self.expected.value < self.placement.bound_seconds
+    def kernel_placement(self) -> Placement | None:
+        """What its kernel must move, with the other operators that the kernel computes; None in another's kernel."""
+        return None if self.fused_into else self.kernel or self.placement
+
+    @property
+    def evidence(self) -> str:
+        """What its expected time is from; `fused` where the time is that of another row."""
+        return "fused" if self.fused_into else self.run.evidence
 
     @property
     def is_limited_by_power(self) -> Any:
@@ -62,7 +76,7 @@ class Placed(NamedTuple):
         """What limits the expected time: `power`, or the ceiling of the bound; None without an expected time."""
         if self.expected is None:
             return None
-        return either(self.is_limited_by_power, "power", self.placement.bound)
+        return either(self.is_limited_by_power, "power", (self.kernel or self.placement).bound)
 
     @property
     def is_collective(self) -> bool:
@@ -169,3 +183,140 @@ def totals_of(placed: Sequence[Placed]) -> dict[str, Any]:
         "link_bytes": plain(cost.link_bytes),
         "bound_seconds": total_seconds(placed),
     }
+
+
+# --- One row for each kernel ------------------------------------------------------------------------
+
+_Occurrence = tuple[int, int | None]
+"""The place of an operator among those of a phase, and the layer; None outside layers."""
+
+
+def by_kernel(placed: Sequence[Placed], bandwidth: Number) -> list[list[Placed]]:
+    """The rows of each operator, with the time of a fused kernel in those of its main operator; totals do not change.
+
+    An operator has several rows where the kernels of its occurrences compute different operators, such as the norm of
+    the first layer, which no residual add precedes. `bandwidth` is that of DRAM, in bytes per second.
+    """
+    order = _Order(placed)
+    fused = {
+        (index, layer): main
+        for index, each in enumerate(placed)
+        if each.run.absorbed or (each.run.merged and each.operator.name != each.run.merged[0])
+        for layer in order.layers[index]
+        if (main := order.main(index, layer)) is not None
+    }
+    members: dict[_Occurrence, list[Placed]] = {}
+    names: dict[int, dict[str, None]] = {}  # of the main operators
+    for index, layer in fused:
+        main = (index, layer)
+        while main in fused:  # a residual add in a norm in an all-reduce
+            main = fused[main]
+        members.setdefault(main, []).append(placed[index])
+        names.setdefault(index, {})[placed[main[0]].operator.name] = None
+    rows: list[list[Placed]] = []
+    for index, each in enumerate(placed):
+        if index in names:
+            rows.append([each._replace(expected=None, fused_into=tuple(names[index]))])
+            continue
+        parts: dict[tuple[int, ...], list[int | None]] = {}
+        for layer in order.layers[index]:
+            parts.setdefault(tuple(map(id, members.get((index, layer), ()))), []).append(layer)
+        rows.append([])
+        for layers in parts.values():
+            of_part = members.get((index, layers[0]), ())
+            part = each if len(parts) == 1 else _in_layers(each, layers)
+            rows[-1].append(_with_members(part, of_part, bandwidth) if of_part else part)
+    return rows
+
+
+def _in_layers(placed: Placed, layers: Iterable[int | None]) -> Placed:
+    own = tuple(layer for layer in layers if layer is not None)
+    return placed._replace(operator=replace(placed.operator, layers=own))
+
+
+def _with_members(main: Placed, others: Sequence[Placed], bandwidth: Number) -> Placed:
+    """An operator whose kernel computes others, too, with the time of all, and what the kernel must move."""
+    every = [main, *others]
+    saved = sum(_saved_bytes(other) for other in others)
+    cost = sum((each.placement.cost for each in every), Cost())
+    matmul, vector, memory, link = (sum(times) for times in zip(*(each.placement[1:-1] for each in every), strict=True))
+    memory = memory - saved / bandwidth
+    least = reduce(maximum, (matmul, vector, memory, link))
+    energies = [each.energy for each in every if each.energy is not None]
+    work = sum(energy.work for energy in energies)
+    return main._replace(
+        expected=_sum_of([each.expected for each in every]),
+        run=main.run._replace(expected=_sum_of([each.run.expected for each in every])),
+        energy=Energy(energies[0].idle_watts, work) if len(energies) == len(every) else None,
+        computes=tuple(dict.fromkeys(each.operator.name for each in every)),
+        kernel=Placement(replace(cost, bytes_read=cost.bytes_read - saved), matmul, vector, memory, link, least),
+    )
+
+
+def _sum_of(times: Sequence[Expected | None]) -> Expected | None:
+    known_times = [time for time in times if time is not None]
+    return reduce(add, known_times) if len(known_times) == len(times) else None
+
+
+def _saved_bytes(fused: Placed) -> Number:
+    """Bytes that a kernel does not read: the sum of a residual add, in registers, or the input that GEMMs share."""
+    operator = fused.operator
+    if fused.run.merged:
+        return operator.bytes_of(operator.reads[0])
+    return operator.bytes_of(operator.writes[0]) if operator.group == "residual" else 0
+
+
+class _Order:
+    """The order in which the operators of a phase run: layer by layer, each with its operators in order."""
+
+    def __init__(self, placed: Sequence[Placed]) -> None:
+        self.placed = placed
+        self.layers: list[tuple[int | None, ...]] = [each.operator.layers or (None,) for each in placed]
+        self._in_layer = [frozenset(layers) for layers in self.layers]
+        self._spans: list[tuple[range, list[int | None], dict[int | None, int]]] = []  # places, layers, their ranks
+        for _, run in groupby(range(len(placed)), key=lambda index: _span(placed[index].operator)):
+            places = [*run]
+            layers: list[int | None] = [
+                *sorted({layer for index in places for layer in placed[index].operator.layers or ()})
+            ]
+            span = range(places[0], places[-1] + 1), layers, {layer: rank for rank, layer in enumerate(layers)}
+            self._spans += [span] * len(places)
+
+    def main(self, index: int, layer: int | None) -> _Occurrence | None:
+        """The occurrence whose kernel computes this operator in this layer."""
+        run, operators = self.placed[index].run, [each.operator for each in self.placed]
+        if run.merged:
+            return self._neighbor(index, layer, -1, lambda other: operators[other].name == run.merged[0])
+        found = None
+        if run.absorbed == "residual":
+            found = self._neighbor(index, layer, 1, lambda other: operators[other].kind == "norm")
+        elif run.absorbed == "all_reduce_norm":
+            found = self._neighbor(index, layer, -1, lambda other: operators[other].collective is not None)
+        elif run.absorbed == "rotary":
+            found = self._neighbor(index, layer, 1, self._is_kernel)
+        return found or self._neighbor(index, layer, -1, self._is_kernel)
+
+    def _is_kernel(self, index: int) -> bool:
+        return not self.placed[index].run.absorbed and self.placed[index].operator.collective is None
+
+    def _neighbor(
+        self, index: int, layer: int | None, step: Literal[1, -1], accepts: Callable[[int], bool]
+    ) -> _Occurrence | None:
+        """The next occurrence of an accepted operator: in this layer, in the one after it, or outside; -1: before."""
+        span, layers, ranks = self._spans[index]
+        for other in span[index - span.start :: step][1:]:
+            if layer in self._in_layer[other] and accepts(other):
+                return other, layer
+        rank = ranks[layer] + step if layer is not None else -1
+        if 0 <= rank < len(layers):
+            for other in span[::step]:
+                if layers[rank] in self._in_layer[other] and accepts(other):
+                    return other, layers[rank]
+        for other in range(span.stop, len(self.placed)) if step == 1 else range(span.start - 1, -1, -1):
+            if accepts(other) and self.placed[other].operator.stage == self.placed[index].operator.stage:
+                return other, self.layers[other][0 if step == 1 else -1]
+        return None
+
+
+def _span(operator: Operator) -> tuple[str, bool, bool]:
+    return operator.stage, operator.layers is not None, operator.group.startswith("encoder ")

@@ -113,7 +113,8 @@ def absorbed(operator: Operator, time: Expected, bound: Placement, fusion: str, 
     """The time of an operator inside a neighboring kernel: of its bytes, at most that of a kernel of its own."""
     least = bound.bound_seconds
     if operator.group == "residual":  # the norm has the sum in registers, so that its own read of the sum costs nothing
-        least = least - operator.bytes_of(operator.writes[0]) / device.bandwidth
+        saved = operator.bytes_of(operator.writes[0]) / device.bandwidth
+        least = maximum(bound.compute_seconds, bound.memory_seconds - saved)
     least = minimum(time.value, least)
     return Expected(least, least, time.high)
 

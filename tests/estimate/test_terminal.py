@@ -211,10 +211,10 @@ def test_a_narrow_terminal_loses_columns_and_never_digits(width: int) -> None:
 def test_every_operator_with_flops_is_in_the_roofline_at_its_height(model: str, attention: str) -> None:
     report = estimate(hub.load(model), Device.load("a100"), attention=attention)
     marks = [
-        chart.Mark(sign, "", row.cost.intensity, row.flops_per_second)
+        chart.Mark(sign, "", row.kernels.intensity, row.flops_per_second)
         for table in with_letters([rows(phase) for phase in report.phases])
         for sign, row in table
-        if row.cost.flops
+        if row.has_mark
     ]
     first = {mark.sign: mark for mark in reversed(marks) if mark.sign}
     lines = [line.plain for line in chart.roofline(marks, 312e12, 2039e9, 64)]
