@@ -253,6 +253,22 @@ def choices(word: str, known_words: Iterable[str], cutoff: float = 0.6) -> str:
     return f"{suggest(word, names, cutoff) or ';'} known: {', '.join(names)}"
 
 
+TECHNIQUES = {
+    "cp": "context parallelism", "cp_kind": "context parallelism", "fsdp": "fully sharded data parallelism",
+    "hsdp": "hybrid sharded data parallelism", "no_reshard": "fully sharded data parallelism",
+    "states": "a format of the optimizer's state", "lora": "LoRA", "lora_targets": "LoRA", "qlora": "QLoRA",
+    "stage_layers": "uneven pipeline stages", "schedule": "pipeline schedules by name",
+    "mtbf": "failures of a run", "checkpoint_time": "failures of a run", "offload": "offloading to the host",
+}  # fmt: skip
+"""Techniques that no option has yet, by the names that users try: similar names would mislead."""
+
+
+def not_modeled(option: str) -> str | None:
+    """`context parallelism is not modeled yet` for the name of an option that is one of TECHNIQUES; else None."""
+    technique = TECHNIQUES.get(option.removeprefix("--").replace("-", "_"))
+    return technique and f"{technique} is not modeled yet"
+
+
 def as_text(value: object) -> str:
     """`str(value)`, also of an int of more digits than Python prints."""
     try:

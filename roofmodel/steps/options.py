@@ -14,7 +14,7 @@ from roofmodel.devices.calibration import Calibration
 from roofmodel.devices.device import Device
 from roofmodel.engines.engine import Engine, default_for, stated_kernels
 from roofmodel.engines.engine_file import CHOICES
-from roofmodel.errors import Message, Option, Text, WorkloadError, as_text, choices, ignored, shorten
+from roofmodel.errors import Message, Option, Text, WorkloadError, as_text, choices, ignored, not_modeled, shorten
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.layers import Attention, AttentionPart, CompressedAttention, LatentAttention, Part, Patches
 from roofmodel.numbers.algebra import Number, maximum, minimum
@@ -48,6 +48,8 @@ def workload(arch: Architecture, device: Device | None = None, **keywords: Any) 
 
             raise removed_option(name, keywords[name])
     if unknown := [name for name in keywords if name not in Options._fields]:
+        if why := not_modeled(unknown[0]):
+            raise WorkloadError(Option(unknown[0]), f": {why}")
         raise WorkloadError(f"unknown option {unknown[0]!r}{choices(unknown[0], Options._fields)}")
     options = Options(**keywords)
     phases = _phases(arch, options.phase)
