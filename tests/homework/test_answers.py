@@ -224,6 +224,18 @@ def test_a_right_value_in_any_spelling_is_right_or_left_to_the_lecturer(
     assert swapped.right or not swapped.understood
 
 
+@pytest.mark.parametrize(
+    ("text", "unit", "value"),
+    [
+        ("n > 530", "rows", 531), ("1.020", "us", 1020), ("1020 us = 3 ms", "us", 1020), ("531 x 531", "rows", 531),
+        ("16/100", "%", 16), ("12 or 13", "rows", 12), ("5 GB/s per GPU", "GB/s", 5), ("2*3*85", "us", 1020),
+    ],
+)  # fmt: skip
+def test_an_answer_that_may_mean_the_right_value_is_unread_and_not_wrong(text: str, unit: str, value: float) -> None:
+    graded = grade(asked(unit, value, tolerance=0), Entry(text, "1001.md", 1))
+    assert (graded.right, graded.understood, graded.answer) == (False, False, text)
+
+
 @given(
     value=st.floats(1, 9999), before=st.sampled_from([each for each in BEFORE if ">" not in each and each != "max "]),
     after=st.sampled_from([each for each in AFTER if "17" not in each and "or" not in each]),
