@@ -8,6 +8,7 @@ import pytest
 
 import roofmodel
 from roofmodel.devices.device import Device
+from roofmodel.engines.engine import Engine
 from roofmodel.models import hub
 from roofmodel.plan import disaggregated
 from roofmodel.plan.candidate import Candidate, PrefillEngines, Targets
@@ -21,6 +22,8 @@ from roofmodel.timing.timing import Expected
 from tests.plan.searching import plan
 
 MODEL, ISL, OSL = "llama-3.1-8b", 2048, 64
+OUTSIDE = Engine.load("vllm").host.outside_steps(ISL)
+"""Seconds of TTFT outside the steps."""
 H100 = Device.load("h100")
 
 
@@ -48,7 +51,7 @@ def test_a_pair_of_engines_serves_as_fast_as_its_slower_side() -> None:
     cache = 2 * ISL * 32 * 8 * 128 * 2  # K and V, tokens, layers, heads, head size, bf16
     (link,) = service_links(H100, 2)
     assert link.bandwidth == 450e9  # NVLink 4 per direction
-    assert one.ttft.value == pytest.approx(first + cache / link.bandwidth)
+    assert one.ttft.value == pytest.approx(first + cache / link.bandwidth + OUTSIDE)
 
 
 def test_a_prompt_passes_all_stages_of_a_pipeline_without_the_time_that_a_stage_waits() -> None:
@@ -80,7 +83,7 @@ def test_a_prompt_passes_all_stages_of_a_pipeline_without_the_time_that_a_stage_
         ).totals["prefill"]["expected_seconds"]
         for batch in (micro, 2 * micro)
     )
-    assert one.ttft.value == pytest.approx(through + one.prefill.transfer)
+    assert one.ttft.value == pytest.approx(through + one.prefill.transfer + OUTSIDE)
     assert one.requests.value == pytest.approx(micro / (both - through))
 
 
