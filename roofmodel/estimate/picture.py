@@ -48,7 +48,7 @@ LISTED = 0.02
 """The smallest share of a phase, of its bound or of its expected time, with which a row is in the legend."""
 FOOT = (
     "Bound: the least time that the ceilings allow. Size of a mark: share of the phase's bound. "
-    "Rows with the same letter are at one place."
+    "Rows with the same letter are close to each other."
 )
 
 SUSTAINED = " Dashed: GEMMs under long load."
@@ -121,7 +121,10 @@ def _sustained_name(device: Device) -> str:
 
 
 def _tables(estimate: Estimate) -> list[list[MarkedRow]]:
-    """The rows of each phase. The largest row of each letter is listed, so that the legend has every letter."""
+    """The rows of each phase.
+
+    The largest row of each letter and of each shape is listed, so that the legend has every letter and shape.
+    """
     tables = with_letters([rows(phase) for phase in estimate.phases])
     parts = list(dict.fromkeys((i, row.stage) for i, table in enumerate(tables) for _, row in table))
     largest = {letter: row for table in tables for letter, row in sorted(table, key=lambda entry: entry[1].share)}
@@ -134,7 +137,8 @@ def _tables(estimate: Estimate) -> list[list[MarkedRow]]:
             style = marks.series_style(parts.index((i, row.stage))) if len(parts) > 1 else of_kind
             listed = _is_listed(phase, row) or bool(letter and largest[letter] is row)
             entries.append(MarkedRow(letter, row, style, listed))
-        marked_tables.append(entries)
+        of_style = {m.style: m for m in sorted(entries, key=lambda m: (m.listed, m.row.share)) if m.row.cost.flops}
+        marked_tables.append([m._replace(listed=m.listed or of_style.get(m.style) is m) for m in entries])
     return marked_tables
 
 

@@ -238,8 +238,9 @@ def _run(call: CommandCall, form: Any, output: Sequence[str], picture: str | Non
     """Print the rows block by block; they are evaluated once for several outputs.
 
     Args:
-        picture: Content of -o FILE.png: rates, roofs (limiting ceilings), costs, scaling or power (default: rates;
-            costs with --price; scaling with --scaling; power with several power limits).
+        picture: Content of the picture of -o FILE.png, .svg, .pdf or .html: rates, roofs (limiting ceilings), costs,
+            scaling or power (default: rates; costs with --price; scaling with --scaling; power with several power
+            limits).
     """
     kind: Any = picture  # checked here
     SweepReport.check_picture(kind, "price" in call.given, "scaling" in call.given)
@@ -253,7 +254,9 @@ def _run(call: CommandCall, form: Any, output: Sequence[str], picture: str | Non
     else:
         report.write(form, sys.stdout)
     unused = kind and not any(path.lower().endswith((*PICTURES, "html")) for path in output)
-    remark(report, ignored(["picture"], f"no -o FILE .{', .'.join(PICTURES)} is asked for") if unused else ())
+    remark(
+        report, ignored(["picture"], f"no -o FILE .{', .'.join((*PICTURES, 'html'))} is asked for") if unused else ()
+    )
 
 
 COMMAND = CommandLine(

@@ -501,6 +501,17 @@ def test_the_page_has_no_horizontal_scrolling_on_a_phone(page: Any) -> None:
         assert page.execute_script("return document.documentElement.scrollWidth") <= width
 
 
+def test_marks_appear_at_their_places_and_only_then_move_with_a_transition(page: Any) -> None:
+    moved(page, model="openai-community/gpt2", hw="a100-sxm-80gb", phase="decode")
+    count = 'return [...document.querySelectorAll("#roofline .mark")].filter((mark) => !mark.matches(".placed")).length'
+    page.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
+    assert page.execute_script(count) == 0
+    new = page.execute_script(f'roof.update({{ phase: "train" }}); {count}')
+    assert new > 10  # the operators of the backward pass
+    page.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
+    assert page.execute_script(count) == 0
+
+
 @pytest.mark.parametrize("width", [400, 800, 1400])
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
 def test_no_name_in_the_picture_overlaps_another(page: Any, phase: str, width: int) -> None:
@@ -521,6 +532,14 @@ def test_no_name_in_the_picture_overlaps_another(page: Any, phase: str, width: i
         others = names[i + 1 :]
         assert all(right <= other[0] or other[1] <= left or bottom <= other[2] or other[3] <= top for other in others)
         assert not [(x, y) for x, y in rotated if left < x < right and top < y < bottom]
+    dots = page.execute_script("""
+        const box = ({ left, right, top, bottom }) => [left, right, top, bottom];
+        const dots = document.querySelectorAll("#roofline .dot, #roofline .ring");
+        return [...dots].map((dot) => box(dot.getBoundingClientRect()));
+    """)
+    assert not [
+        (x, y) for x, y in rotated for left, right, top, bottom in dots if left < x < right and top < y < bottom
+    ]
     moved(page, hw="h100-sxm")  # with a ridge point further to the right
     ends = page.execute_script("""
         const texts = [...document.querySelectorAll("#roofline text")].map((one) => one.getBoundingClientRect().right);
