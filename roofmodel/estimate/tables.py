@@ -409,7 +409,7 @@ def phase_lines(
 ) -> Iterator[EstimateLine]:
     """A line per row, subtotals above the rows of a stage, the wait for other pipeline stages, the total."""
     longest = max(row.share for _, row in lettered_rows)  # fills the bar
-    labels = {(row.stage, name): row.label.partition(" (")[0] for _, row in lettered_rows for name in row.names}
+    labels = {(row.stage, name): _short(row.label) for _, row in lettered_rows for name in row.names}
     sizes = Counter((row.stage, row.group) for _, row in lettered_rows)
     stage, group, indent = "", "", ""
     for letter, row in lettered_rows:
@@ -430,6 +430,11 @@ def phase_lines(
         line = line._replace(fused_into=" and ".join(mains))
         yield line._replace(letter=letter, length=row.share / longest, color=style(row))
     yield from _totals(phase)
+
+
+def _short(label: str) -> str:
+    """The label, or its first word, so that the column stays narrow."""
+    return label if len(label) < 12 else label.split()[0].rstrip(",")
 
 
 def _line(row: OperatorRow, label: str) -> EstimateLine:

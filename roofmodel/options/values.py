@@ -129,7 +129,7 @@ def watts_of(option: str, value: object, example: str) -> float:
         watts = float(units.parse(value, "W") if isinstance(value, str) else value)  # type: ignore[arg-type]
     except ValueError as error:
         raise WorkloadError(Option(option), f": {error}; try ", Option(option, example)) from None
-    except TypeError:
+    except (TypeError, OverflowError):
         watts = -1.0
     if isinstance(value, bool) or not 0 < watts <= MAX_WATTS:
         raise WorkloadError(
