@@ -267,8 +267,8 @@ def test_bars_are_left_out_before_columns() -> None:
 
 
 def test_columns_that_do_not_fit_are_named_and_the_limit_stays() -> None:
-    text = render("llama-3.1-8b", "h100", 72, ["ops"], tp=8, phase="prefill")
-    (hidden,) = (line for line in text.splitlines() if line.startswith("not shown at 72 columns: "))
+    text = render("llama-3.1-8b", "h100", 76, ["ops"], tp=8, phase="prefill")
+    (hidden,) = (line for line in text.splitlines() if line.startswith("not shown at 76 columns: "))
     (head,) = (line for line in text.splitlines() if line.startswith("operator "))
     assert "FLOP/B" in hidden
     assert "FLOP/B" not in head
