@@ -97,13 +97,13 @@ def with_power(placed: Sequence[Placed], device: Device, dtype: str, generates: 
             for each, time in zip([placed[place] for place in places], times, strict=True)
         ]
         if device.is_sustained:
-            times = _lengthened_all([placed[place].operator.count for place in places], times, draws)
+            times = lengthened([placed[place].operator.count for place in places], times, draws)
         for place, time, drawn in zip(places, times, draws, strict=True):
             result[place] = placed[place]._replace(expected=time, energy=drawn.energy)
     return result
 
 
-def _lengthened_all(counts: Sequence[Number], times: Sequence[Expected], draws: Sequence[Draw]) -> list[Expected]:
+def lengthened(counts: Sequence[Number], times: Sequence[Expected], draws: Sequence[Draw]) -> list[Expected]:
     """The times of operators that run one after another, in a step that is repeated for long."""
     seconds = [maximum(time.value, each.seconds) for time, each in zip(times, draws, strict=True)]
     beyond = [maximum(each.budget_seconds - own, 0.0) for own, each in zip(seconds, draws, strict=True)]

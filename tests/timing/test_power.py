@@ -18,7 +18,8 @@ from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Measured
 from roofmodel.devices.power import Power
 from roofmodel.errors import RoofError
-from roofmodel.timing.roofline import Draw, draw, has_sustained_rate, sustained_flops, under_load
+from roofmodel.steps.power import lengthened
+from roofmodel.timing.roofline import Draw, draw, has_sustained_rate, sustained_flops
 from roofmodel.timing.timing import Expected
 from tests.profiles.samples import MEASURED, needs_measured
 
@@ -60,7 +61,7 @@ def test_the_energy_of_a_pipe_without_a_stated_one_is_unknown() -> None:
 @given(OPERATORS)
 def test_a_step_takes_its_kernels_or_its_share_of_the_budget(operators: list[tuple[int, float, float]]) -> None:
     counts, times, draws = times_and_draws(operators)
-    longer = under_load(counts, times, draws)
+    longer = lengthened(counts, times, draws)
     kernels = sum(count * each.value for count, each in zip(counts, times, strict=True))
     budget = sum(count * each.budget_seconds for count, each in zip(counts, draws, strict=True))
     total = sum(count * each.value for count, each in zip(counts, longer, strict=True))
@@ -70,7 +71,7 @@ def test_a_step_takes_its_kernels_or_its_share_of_the_budget(operators: list[tup
 @given(OPERATORS)
 def test_only_operators_that_draw_more_than_the_limit_take_longer(operators: list[tuple[int, float, float]]) -> None:
     counts, times, draws = times_and_draws(operators)
-    for before, each, after in zip(times, draws, under_load(counts, times, draws), strict=True):
+    for before, each, after in zip(times, draws, lengthened(counts, times, draws), strict=True):
         assert before.value <= after.value <= max(before.value, each.budget_seconds) * (1 + 1e-9)
         assert after.low <= after.value <= after.high
         if each.budget_seconds <= before.value:
