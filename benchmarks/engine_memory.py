@@ -24,8 +24,8 @@ from benchmarks.errors import by_name
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.hub import load
+from roofmodel.steps.capacity import StartMemory, fewest_requests, server_starts
 from roofmodel.steps.options import workload
-from roofmodel.steps.server_start import StartMemory, fewest_requests, server_starts
 
 GIB = 2**30
 GPUS = {

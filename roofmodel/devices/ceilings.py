@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from roofmodel.devices.device import Device
-from roofmodel.devices.parts import HOW_BANDWIDTH, HOW_PEAK, Level, Measured, Pipe
-from roofmodel.devices.power import SUSTAINED
+from roofmodel.devices.parts import HOW_BANDWIDTH, HOW_PEAK, SUSTAINED, Level, Measured, Pipe
 from roofmodel.numbers.units import si
 
 TOLERANCE = 0.025  # datasheets round: 33.45 TFLOP/s becomes 34 TFLOP/s

@@ -31,8 +31,7 @@ from roofmodel.devices.calibration import (
     sets_of_kind,
     stated_parameters,
 )
-from roofmodel.devices.parts import DeviceFile, Level, Link, Measured, Pipe, Unaligned
-from roofmodel.devices.power import SUSTAINED, Power
+from roofmodel.devices.parts import SUSTAINED, DeviceFile, Level, Link, Measured, Pipe, Power, Unaligned
 from roofmodel.errors import LIST_HARDWARE, DeviceError, WorkloadError
 from roofmodel.files.text_files import YamlValue, read_yaml
 from roofmodel.numbers.algebra import maximum

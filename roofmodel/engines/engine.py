@@ -22,12 +22,12 @@ from roofmodel.engines.engine_file import (
     Host,
     Kernels,
     LaunchTime,
+    ServingMemory,
     Training,
     kernels_of_file,
     numbers_of,
     read,
 )
-from roofmodel.engines.memory import ServingMemory
 from roofmodel.errors import SWEEP, EngineError, Option, choices, shorten
 from roofmodel.files.text_files import YamlValue
 from roofmodel.numbers import units

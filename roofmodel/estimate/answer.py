@@ -32,11 +32,12 @@ from roofmodel.steps.estimate import (
     describe_rate,
     describe_usable_memory,
     describe_workload,
+    energy_totals,
+    generation_totals,
     without_unit_of,
 )
 from roofmodel.steps.phase import PhaseEstimate, latencies, to_first_token
 from roofmodel.steps.placed import Placed, total_cost
-from roofmodel.steps.totals import energy_totals, generation_totals
 from roofmodel.timing.roofline import ridge, route
 from roofmodel.timing.timing import Expected
 

@@ -64,7 +64,7 @@ class Report(Result):
     @property
     def totals(self) -> dict[str, dict[str, Any]]:
         """Totals by phase, with the keys of the JSON: `report.totals["decode"]["bound_seconds"]`."""
-        from roofmodel.steps.totals import energy_totals, phase_totals
+        from roofmodel.steps.estimate import energy_totals, phase_totals
 
         return {phase.step.phase: phase_totals(phase) | energy_totals(phase) for phase in self.estimate.phases}
 

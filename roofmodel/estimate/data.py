@@ -8,12 +8,11 @@ from roofmodel.counting.passes import NEED_WEIGHTS, without_weights
 from roofmodel.estimate.tables import MEMORY_OF_A_GPU, OPERATORS
 from roofmodel.numbers.algebra import plain
 from roofmodel.options.workload import key_of
-from roofmodel.steps.estimate import Estimate
+from roofmodel.steps.capacity import StartMemory
+from roofmodel.steps.estimate import Estimate, energy_totals, phase_totals, stage_totals
 from roofmodel.steps.options import engine_figures, options_in_effect
 from roofmodel.steps.phase import PhaseEstimate
 from roofmodel.steps.placed import Placed, totals_of
-from roofmodel.steps.server_start import StartMemory
-from roofmodel.steps.totals import energy_totals, phase_totals, stage_totals
 
 
 def to_dict(estimate: Estimate) -> dict[str, Any]:

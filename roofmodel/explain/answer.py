@@ -24,10 +24,9 @@ from roofmodel.numbers.algebra import Number, plain
 from roofmodel.report import formula
 from roofmodel.report.document import Block, Document, Equation, Equations, Form, Heading, Paragraph, Rows
 from roofmodel.report.latex import text_form
-from roofmodel.steps.estimate import describe_phase, describe_rate, describe_usable_memory
+from roofmodel.steps.estimate import describe_phase, describe_rate, describe_usable_memory, energy_totals
 from roofmodel.steps.phase import PhaseEstimate, StageTime
 from roofmodel.steps.placed import launches, sum_of
-from roofmodel.steps.totals import energy_totals
 from roofmodel.timing import derivation
 from roofmodel.timing.timing import Expected
 

@@ -143,7 +143,7 @@ def identity_of_row(cells: dict[str, str]) -> tuple[str, ...]:
     return tuple(cells[column] for column in _IDENTITY)
 
 
-# --- Sustained rates and energies (devices/power.py) ------------------------------------------------
+# --- Sustained rates and energies (devices/parts.py) ------------------------------------------------
 
 GEMM_ROWS, COPY_ROWS, COPY_COLUMNS = 8192, 65536, 8192
 """Sizes of the loops: square GEMMs, and x + z of 16-bit tensors of 1 GiB each, which no L2 holds."""

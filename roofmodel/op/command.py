@@ -169,7 +169,7 @@ def op(
         k_heads=k_heads, k_dim=k_dim, v_heads=v_heads, v_dim=v_dim,
     )  # fmt: skip
     from roofmodel.op.op import one_operation
-    from roofmodel.steps.power import LoadSettings
+    from roofmodel.steps.placed import LoadSettings
 
     seconds = None if measured is None else seconds_of("measured", measured, "140us")
     options = valid("engine_option", engine_option or ())

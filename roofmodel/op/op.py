@@ -27,8 +27,7 @@ from roofmodel.numbers.derivation import DerivationStep
 from roofmodel.options.values import EngineName
 from roofmodel.steps.notes import alignment_notes
 from roofmodel.steps.options import check_kernels
-from roofmodel.steps.placed import Placed
-from roofmodel.steps.power import SHORT, LoadSettings, load_notes, under_load, with_power
+from roofmodel.steps.placed import SHORT, LoadSettings, Placed, load_notes, under_load, with_power
 from roofmodel.timing import derivation
 from roofmodel.timing.engine import Run, Timing
 from roofmodel.timing.roofline import Placement, place, ridge

@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
+from itertools import product
 from typing import Any, Literal
 
 from roofmodel.errors import Option, RoofError, WorkloadError, as_text, choices, shorten
@@ -114,6 +115,47 @@ def on_or_off(option: str, value: object) -> Sustained:
     text = ("off", "on")[value] if isinstance(value, bool) else value
     check_one_of(option, text, ("off", "on"))
     return "on" if text == "on" else "off"
+
+
+def settings(option: str, value: object) -> tuple[tuple[str, str], ...]:
+    """Pairs of a key and a value, from a mapping, text such as `launch=graph`, or several texts.
+
+    A number for `launch` is a time in seconds.
+    """
+    for key, (first, *others) in (by_key := _values_by_key(option, value)).items():
+        if others:
+            raise WorkloadError(Option(option), f": {key} is given twice, with {first} and {others[0]}")
+    return tuple((key, first) for key, (first,) in by_key.items())
+
+
+def settings_axis(option: str, value: object) -> list[tuple[tuple[str, str], ...]]:
+    """The combinations of such pairs, where a key may have several values."""
+    by_key = _values_by_key(option, value)
+    return [tuple(zip(by_key, chosen, strict=True)) for chosen in product(*by_key.values())]
+
+
+def _values_by_key(option: str, value: object) -> dict[str, list[str]]:
+    entries: list[Any]
+    if isinstance(value, Mapping):
+        entries = [(key, v) for key, each in value.items() for v in (each if isinstance(each, list) else [each])]
+    else:
+        entries = [value] if isinstance(value, str) or not isinstance(value, Iterable) else [*value]
+    values: dict[str, dict[str, None]] = {}
+    for each in [part for entry in entries for part in (entry.split(",") if isinstance(entry, str) else [entry])]:
+        pair = each if isinstance(each, tuple) else as_text(each).split("=", 1)
+        if len(pair) != 2 or "" in pair:
+            raise WorkloadError(
+                Option(option), f" is {shorten(each)}; it must be KEY=VALUE, such as ", Option(option, "launch=graph")
+            )
+        key = as_text(pair[0]).strip()
+        values.setdefault(key, {})[seconds_text(pair[1]) if key == "launch" else as_text(pair[1]).strip()] = None
+    return {key: list(chosen) for key, chosen in values.items()}
+
+
+def seconds_text(value: object) -> str:
+    """A number of seconds as text with a unit; text as it is."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return f"{value * 1e6:.12g}us" if is_number else as_text(value).strip()  # type: ignore[operator]
 
 
 MAX_WATTS = 10_000.0

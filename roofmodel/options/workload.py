@@ -7,11 +7,10 @@ The request of a command is such a record, too; see `plan/request.py`.
 
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
-from itertools import product
 from types import NoneType
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
-from roofmodel.errors import Option, WorkloadError, as_text, shorten
+from roofmodel.errors import Option, WorkloadError, shorten
 from roofmodel.options.values import (
     AttentionMode,
     ComputeFormat,
@@ -37,6 +36,7 @@ from roofmodel.options.values import (
     mean_bits,
     on_or_off,
     seconds_of,
+    settings,
     watts_of,
 )
 
@@ -459,7 +459,7 @@ def valid(option: str, value: object, declared: Declared | None = None) -> Any:
     if kind == "share":
         return _share(option, value, high)
     if kind == "settings":
-        return _settings(option, value)
+        return settings(option, value)
     if kind == "count":
         check_size(option, value, low, int(high))
     if known_values and not (option == "weights" and mean_bits(value)):
@@ -486,47 +486,6 @@ def check_size(option: str, value: object, low: int, high: int) -> None:
     if option == "zero" and isinstance(value, int) and value in (2, 3):
         raise WorkloadError("ZeRO stages 2 and 3 are not supported; try ", Option("zero", 1))
     check_whole_number(option, value, low, high)
-
-
-def _settings(option: str, value: object) -> tuple[tuple[str, str], ...]:
-    """Pairs of a key and a value, from a mapping, text such as `launch=graph`, or several texts.
-
-    A number for `launch` is a time in seconds.
-    """
-    for key, (first, *others) in (by_key := _values_by_key(option, value)).items():
-        if others:
-            raise WorkloadError(Option(option), f": {key} is given twice, with {first} and {others[0]}")
-    return tuple((key, first) for key, (first,) in by_key.items())
-
-
-def settings_axis(option: str, value: object) -> list[tuple[tuple[str, str], ...]]:
-    """The combinations of such pairs, where a key may have several values."""
-    by_key = _values_by_key(option, value)
-    return [tuple(zip(by_key, chosen, strict=True)) for chosen in product(*by_key.values())]
-
-
-def _values_by_key(option: str, value: object) -> dict[str, list[str]]:
-    entries: list[Any]
-    if isinstance(value, Mapping):
-        entries = [(key, v) for key, each in value.items() for v in (each if isinstance(each, list) else [each])]
-    else:
-        entries = [value] if isinstance(value, str) or not isinstance(value, Iterable) else [*value]
-    values: dict[str, dict[str, None]] = {}
-    for each in [part for entry in entries for part in (entry.split(",") if isinstance(entry, str) else [entry])]:
-        pair = each if isinstance(each, tuple) else as_text(each).split("=", 1)
-        if len(pair) != 2 or "" in pair:
-            raise WorkloadError(
-                Option(option), f" is {shorten(each)}; it must be KEY=VALUE, such as ", Option(option, "launch=graph")
-            )
-        key = as_text(pair[0]).strip()
-        values.setdefault(key, {})[seconds_text(pair[1]) if key == "launch" else as_text(pair[1]).strip()] = None
-    return {key: list(chosen) for key, chosen in values.items()}
-
-
-def seconds_text(value: object) -> str:
-    """A number of seconds as text with a unit; text as it is."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return f"{value * 1e6:.12g}us" if is_number else as_text(value).strip()  # type: ignore[operator]
 
 
 REMOVED = ("runtime", "launch")

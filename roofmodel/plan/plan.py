@@ -60,7 +60,7 @@ from roofmodel.steps.notes import kernel_notes
 from roofmodel.steps.options import auto_dtype_notes, check_kernels
 from roofmodel.steps.parallelism import has_experts
 from roofmodel.steps.phase import slowest_stage
-from roofmodel.steps.power import LoadSettings, load_notes, under_load
+from roofmodel.steps.placed import LoadSettings, load_notes, under_load
 from roofmodel.steps.routing import check_routing, read_routing, routing_notes
 from roofmodel.sweep.processes import in_processes
 from roofmodel.sweep.sweep import prices_by_device

@@ -15,10 +15,9 @@ from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.algebra import Number
 from roofmodel.options.values import EngineName
 from roofmodel.plan.layouts import Formats, Layout, options_of
-from roofmodel.steps.capacity import usable_memory
+from roofmodel.steps.capacity import StartMemory, server_starts, usable_memory
 from roofmodel.steps.options import workload
 from roofmodel.steps.phase import estimates_by_stage
-from roofmodel.steps.server_start import StartMemory, server_starts
 from roofmodel.sweep.case import slowest_totals
 
 Array = Any

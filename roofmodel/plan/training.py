@@ -64,7 +64,7 @@ from roofmodel.steps.options import (
 )
 from roofmodel.steps.parallelism import NO_REPLICAS
 from roofmodel.steps.phase import estimates_by_stage, slowest_stage
-from roofmodel.steps.power import LoadSettings, load_notes, under_load
+from roofmodel.steps.placed import LoadSettings, load_notes, under_load
 from roofmodel.steps.similar_steps import SimilarSteps
 from roofmodel.sweep.case import INT64_EXACT, slowest_totals
 from roofmodel.sweep.processes import in_processes

@@ -17,11 +17,10 @@ from roofmodel.models.architecture import Architecture
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number
 from roofmodel.numbers.traced import Trace
-from roofmodel.steps.capacity import usable_memory
+from roofmodel.steps.capacity import needed_bytes, server_starts, usable_memory
 from roofmodel.steps.options import half_with_pipe, workload
 from roofmodel.steps.parallelism import possible_tp
 from roofmodel.steps.phase import PhaseEstimate, pass_time
-from roofmodel.steps.server_start import needed_bytes, server_starts
 
 MAX_GPUS = 64
 """The largest tensor-parallel or pipeline-parallel size that is tried."""

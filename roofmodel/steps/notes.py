@@ -21,11 +21,10 @@ from roofmodel.models.layers import Norm
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number, plain
 from roofmodel.options.workload import DEFAULTS
-from roofmodel.steps.capacity import usable_memory
+from roofmodel.steps.capacity import server_states_memory, usable_memory
 from roofmodel.steps.options import half_dtype
 from roofmodel.steps.phase import PhaseEstimate, is_launch_bound
 from roofmodel.steps.placed import Placed, launches, sum_of
-from roofmodel.steps.server_start import server_states_memory
 from roofmodel.timing import parameter_sets
 from roofmodel.timing.engine import Timing
 from roofmodel.timing.gemm import LOADS, aligned_share

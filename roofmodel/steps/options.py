@@ -20,10 +20,9 @@ from roofmodel.models.layers import Attention, AttentionPart, CompressedAttentio
 from roofmodel.numbers.algebra import Number, maximum, minimum
 from roofmodel.options.values import Phase
 from roofmodel.options.workload import DEFAULTS, REMOVED, Options, valid
+from roofmodel.steps.capacity import default_utilization, serves
 from roofmodel.steps.parallelism import data_parallel, has_experts, overlaps, parallel
-from roofmodel.steps.power import load_notes
-from roofmodel.steps.server_start import default_utilization, serves
-from roofmodel.timing.extra_kernels import NCHW
+from roofmodel.steps.placed import load_notes
 from roofmodel.timing.parameter_sets import format_key
 
 DEFAULT_SEQ = 1024
@@ -60,6 +59,8 @@ def workload(arch: Architecture, device: Device | None = None, **keywords: Any) 
         options = _with_formats(options, activations=half_with_pipe(arch, devices, str(DEFAULTS["dtype"])))
     engine = _engine(arch, phases, options)
     if options.memory_format == "nchw" and isinstance(arch.body, Network):
+        from roofmodel.timing.extra_kernels import NCHW
+
         engine = engine._replace(extra_kernels=engine.extra_kernels | {NCHW})
     is_training, casts = phases == ("train",), bool(engine.autocast)
     if casts:

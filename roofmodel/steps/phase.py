@@ -42,7 +42,7 @@ from roofmodel.counting.operator import Cost, Operator
 from roofmodel.counting.phases import distinct_stages, operators_without_cache
 from roofmodel.counting.workload import NO_IMAGE, Step
 from roofmodel.devices.device import Device
-from roofmodel.devices.power import Power
+from roofmodel.devices.parts import Power
 from roofmodel.engines.engine import Engine
 from roofmodel.engines.engine_file import Host
 from roofmodel.models.architecture import Architecture, ReferenceCode
@@ -58,8 +58,8 @@ from roofmodel.steps.placed import (
     sum_of,
     total_cost,
     total_seconds,
+    with_power,
 )
-from roofmodel.steps.power import with_power
 from roofmodel.timing.engine import Timing
 from roofmodel.timing.timing import Expected
 

@@ -19,13 +19,12 @@ from roofmodel.errors import Option
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.algebra import Number, either, is_just, maximum, plain, whole
 from roofmodel.options.workload import DECLARED, PARALLELISM, key_of
-from roofmodel.steps.capacity import usable_memory
+from roofmodel.steps.capacity import longest_sequence, needed_bytes, server_starts, usable_memory
+from roofmodel.steps.estimate import energy_totals, latency_totals, totals
 from roofmodel.steps.notes import exceeds_positions
 from roofmodel.steps.options import limited_length
 from roofmodel.steps.phase import PhaseEstimate, estimates_by_stage
 from roofmodel.steps.placed import total_seconds
-from roofmodel.steps.server_start import longest_sequence, needed_bytes, server_starts
-from roofmodel.steps.totals import energy_totals, latency_totals, totals
 from roofmodel.sweep import grid
 from roofmodel.sweep.tables import RESULTS, SCALING
 

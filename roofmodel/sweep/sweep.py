@@ -20,9 +20,10 @@ from roofmodel.engines.engine import Engine
 from roofmodel.engines.former_options import removed_option
 from roofmodel.errors import AnswerNote, Message, Option, Text, WarningNote, WorkloadError, choices, joined, shorten
 from roofmodel.models.architecture import Architecture
-from roofmodel.options.values import RoutingMode
-from roofmodel.options.workload import DECLARED, REMOVED, Options, key_of, settings_axis, valid
+from roofmodel.options.values import RoutingMode, settings_axis
+from roofmodel.options.workload import DECLARED, REMOVED, Options, key_of, valid
 from roofmodel.report.conditions import Condition
+from roofmodel.steps.estimate import totals
 from roofmodel.steps.notes import (  # fmt: skip
     device_notes,
     exceeds_positions,
@@ -32,9 +33,8 @@ from roofmodel.steps.notes import (  # fmt: skip
 from roofmodel.steps.options import check_kernels, default_engine, engine_figures, options_in_effect, workload
 from roofmodel.steps.parallelism import GPUS, batch_divisor
 from roofmodel.steps.phase import slowest_stage
-from roofmodel.steps.power import power_notes, under_load
+from roofmodel.steps.placed import power_notes, under_load
 from roofmodel.steps.routing import read_routing, routing_notes
-from roofmodel.steps.totals import totals
 from roofmodel.sweep import grid
 from roofmodel.sweep.case import (
     COLUMNS,

@@ -18,7 +18,7 @@ to each node, where links inside the node pass it on.
 
 Under long load there is one more ceiling, which changes expected times and no bound. A card's regulator acts on the
 mean power of some tens of milliseconds, so that the power limit holds for all operators of a step together: a step
-takes at least its energy above idle / (limit - idle) (`devices/power.py`). What this adds to the sum of its kernels is
+takes at least its energy above idle / (limit - idle) (`devices/parts.py`). What this adds to the sum of its kernels is
 divided over the operators that alone would draw more than the limit. Those that wait for DRAM take no longer. A
 sustained rate that the device's file states replaces the energy of its pipe: each operator takes at least its FLOPs or
 bytes / this rate.
@@ -31,8 +31,7 @@ from typing import NamedTuple
 
 from roofmodel.counting.operator import ROUNDS, Collective, Cost
 from roofmodel.devices.device import Device
-from roofmodel.devices.parts import Link
-from roofmodel.devices.power import stated_rates
+from roofmodel.devices.parts import Link, stated_rates
 from roofmodel.numbers.algebra import Number, ceil_div, either, is_just, maximum, minimum, plain
 
 

@@ -35,7 +35,7 @@ from roofmodel.models.architecture import Architecture
 from roofmodel.options.workload import DECLARED
 from roofmodel.steps.estimate import estimate
 from roofmodel.steps.parallelism import expert_groups_nest, tp_by_ep
-from roofmodel.steps.power import ENERGY_KEYS
+from roofmodel.steps.placed import ENERGY_KEYS
 from tests.browser import opened, run
 from tests.explore.variants import without_training
 

@@ -23,7 +23,7 @@ from roofmodel.options.workload import DECLARED
 from roofmodel.steps.estimate import estimate
 from roofmodel.steps.options import MIN_TRAINING_BITS
 from roofmodel.steps.parallelism import expert_groups_nest, tp_by_ep
-from roofmodel.steps.power import ENERGY_KEYS
+from roofmodel.steps.placed import ENERGY_KEYS
 from roofmodel.timing.formula import l2_bytes
 from roofmodel.timing.parameter_sets import choose_set, format_key
 from tests.evaluate_trace import TraceValues

@@ -10,10 +10,10 @@ from roofmodel.counting import passes, phases
 from roofmodel.devices.device import Device
 from roofmodel.models import hub
 from roofmodel.steps.alternatives import MAX_GPUS, PeakMemory
+from roofmodel.steps.capacity import needed_bytes, server_starts
 from roofmodel.steps.estimate import estimate
 from roofmodel.steps.options import workload
 from roofmodel.steps.parallelism import possible_tp
-from roofmodel.steps.server_start import needed_bytes, server_starts
 
 
 def warning(model: str, hw: str, **options: Any) -> str:

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from roofmodel.counting import passes, phases
 from roofmodel.devices.device import Device
 from roofmodel.models import hub
-from roofmodel.steps.capacity import MemoryFormula, largest
+from roofmodel.steps.capacity import MemoryFormula, largest, needed_bytes
 from roofmodel.steps.estimate import estimate
 from roofmodel.steps.options import workload
-from roofmodel.steps.server_start import needed_bytes
 
 
 @given(

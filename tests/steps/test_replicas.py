@@ -9,10 +9,9 @@ import pytest
 from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError
 from roofmodel.models import hub
-from roofmodel.steps.estimate import estimate
+from roofmodel.steps.estimate import estimate, totals
 from roofmodel.steps.phase import PhaseEstimate
 from roofmodel.steps.placed import NO_TIME, sum_of
-from roofmodel.steps.totals import totals
 from roofmodel.timing.replicas import slowest_of
 from roofmodel.timing.timing import expect_elementwise
 

@@ -13,9 +13,9 @@ from roofmodel.devices.device import Device
 from roofmodel.engines.engine import Engine
 from roofmodel.errors import RoofError
 from roofmodel.models.hub import load
+from roofmodel.steps.capacity import StartMemory, fewest_requests, server_starts
 from roofmodel.steps.estimate import estimate
 from roofmodel.steps.options import workload
-from roofmodel.steps.server_start import StartMemory, fewest_requests, server_starts
 from tests.profiles.samples import measured
 
 GIB = 2**30

@@ -20,9 +20,8 @@ from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.config import architecture
 from roofmodel.models.families import FAMILIES
-from roofmodel.steps.estimate import estimate
+from roofmodel.steps.estimate import estimate, totals
 from roofmodel.steps.parallelism import GPUS
-from roofmodel.steps.totals import totals
 from roofmodel.sweep.case import COLUMNS, COUNTS, LENGTHS, NAMED_OPTIONS, ROLES
 from roofmodel.sweep.command import SweepReport
 from roofmodel.sweep.sweep import Sweep, sweep

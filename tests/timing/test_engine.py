@@ -14,11 +14,10 @@ from roofmodel.engines.engine_file import Host
 from roofmodel.measure.operations import OPERATIONS, PRECISIONS, widths
 from roofmodel.models.hub import load
 from roofmodel.options.values import Phase
-from roofmodel.steps.estimate import estimate
+from roofmodel.steps.estimate import estimate, latency_totals
 from roofmodel.steps.options import workload
 from roofmodel.steps.phase import phase_estimate, stage_time
 from roofmodel.steps.placed import Placed
-from roofmodel.steps.totals import latency_totals
 from roofmodel.timing.timing import expect, expect_elementwise
 
 A100 = Device.load("a100")

@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 import roofmodel
 from roofmodel.counting.operator import Cost
 from roofmodel.devices.device import Device
-from roofmodel.devices.parts import Measured
-from roofmodel.devices.power import Power
+from roofmodel.devices.parts import Measured, Power
 from roofmodel.errors import RoofError
-from roofmodel.steps.power import lengthened
+from roofmodel.steps.placed import lengthened
 from roofmodel.timing.roofline import Draw, draw, has_sustained_rate, sustained_flops
 from roofmodel.timing.timing import Expected
 from tests.profiles.samples import MEASURED, needs_measured
