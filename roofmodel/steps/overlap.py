@@ -5,37 +5,50 @@
   (`megatron/core/distributed/distributed_data_parallel.py`).
 - `parameters`: weights that other replicas updated are gathered likewise during the forward pass of the first
   microbatch.
-- `tensor_parallel`: the all-gather before a GEMM and the reduce-scatter after one run in as many parts as GPUs share a
-  layer; all but one part overlap with the GEMMs of the layers (TransformerEngine's `ub_overlap_ag`, `ub_overlap_rs`).
+- `tensor_parallel`: the collectives of a sharded sequence overlap with GEMMs as in TransformerEngine by default
+  (`transformer_engine/pytorch/module/base.py`, `initialize_ub`), by one of three methods:
+  - `ring_exchange`: an all-gather before a GEMM, by copy engines, in as many parts as GPUs share a layer;
+  - `pipeline`: a reduce-scatter after a GEMM of the forward pass, by 16 SMs, in 4 parts;
+  - `bulk`: a collective that no GEMM beside it waits for (the input gathered again for the gradients of weights, the
+    reduced gradient of the input), by 16 SMs. GEMMs hide all of it.
+  With the first two, the GEMM runs in the same parts, assumed one after the other: each has waves of its own, and all
+  but one part of the collective are hidden. GEMMs do not have the SMs that copy. They are limited by computation, so
+  that the DRAM traffic of the collective is not counted.
 
-What is hidden takes no time of the GPU here, so that overlap never makes a step slower.
+What overlap costs is at most what it hides, so that it never makes a step slower. Exchanges of gradients and weights
+cost nothing here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import takewhile
 
 from roofmodel.counting.workload import Step
+from roofmodel.models.architecture import ReferenceCode
 from roofmodel.numbers.algebra import Number, is_just, maximum, minimum
 from roofmodel.steps.placed import NO_TIME, Placed, ReplicaTimes, sum_of
+from roofmodel.steps.placed import placed as placed_on
+from roofmodel.timing.engine import Timing
 from roofmodel.timing.timing import Expected
 
 BUCKET_PARAMETERS, BUCKET_PARAMETERS_PER_REPLICA = 40_000_000, 1_000_000
+REDUCE_SCATTER_PARTS, COPYING_MULTIPROCESSORS = 4, 16  # num_splits and num_sm of `pipeline` and `bulk`
 PASSES = {"forward": ("forward",), "backward": ("backward", "recomputation")}
 
 
-def with_overlap(placed: Sequence[Placed], step: Step, times: ReplicaTimes) -> ReplicaTimes:
-    """The times of the replicas with what the engine hides."""
+def with_overlap(placed: Sequence[Placed], step: Step, timing: Timing, times: ReplicaTimes) -> ReplicaTimes:
+    """The times of the replicas with what the engine hides, and what this costs."""
     parallel, overlaps = step.parallel, step.parallel.overlaps
-    in_layers, once = NO_TIME, NO_TIME
+    in_layers, slower, once = NO_TIME, NO_TIME, NO_TIME
     if "tensor_parallel" in overlaps and parallel.sequence:
         for stages in PASSES.values():
             own = [each for each in placed if each.operator.stage in stages and not each.operator.runs_once_per_step]
-            exchanged = sum_of(each for each in own if _shards_sequence(each))
-            gemms = sum_of(each for each in own if each.operator.kind == "gemm" and each.operator.layers is not None)
-            if exchanged is None or gemms is None:
-                return times._replace(hidden=None)
-            in_layers = in_layers + _hidden(exchanged, 1 - 1 / parallel.tp, gemms)
+            found = _beside_gemms(own, step, timing)
+            if found is None:
+                return times._replace(contention=None, hidden=None)
+            in_layers, slower = in_layers + found[0], slower + found[1]
     for overlap, prefix, stages in (
         ("gradients", "gradients.", PASSES["backward"]), ("parameters", "weights.", PASSES["forward"])
     ):  # fmt: skip
@@ -47,9 +60,60 @@ def with_overlap(placed: Sequence[Placed], step: Step, times: ReplicaTimes) -> R
         if exchanged is None or seconds is None:
             return times._replace(hidden=None)
         once = once + _hidden(exchanged, 1 - 1 / _buckets(exchanges, step), (1 / step.microbatches) * seconds)
+    contention = times.contention and times.contention + slower
     hidden = in_layers + once if times.hidden is NO_TIME else times.hidden
-    each_microbatch = (1 / step.microbatches) * in_layers
-    return times._replace(hidden=hidden, hidden_in_layers=each_microbatch)
+    each_microbatch = (1 / step.microbatches) * (in_layers + -1 * slower)
+    return times._replace(contention=contention, hidden=hidden, saved_in_layers=each_microbatch)
+
+
+def _beside_gemms(own: Sequence[Placed], step: Step, timing: Timing) -> tuple[Expected, Expected] | None:
+    """What GEMMs hide of the collectives of a pass, and how much longer they take meanwhile; None if unknown."""
+    sent, copied_by_multiprocessors, in_parts = NO_TIME, NO_TIME, NO_TIME
+    for place, each in enumerate(own):
+        if not _shards_sequence(each):
+            continue
+        gathers = each.operator.collective is not None and each.operator.collective.name == "all_gather"
+        near = own[place + 1 :] if gathers else own[max(place - 1, 0) : place]
+        gemms = [*takewhile(_has_tokens_as_rows, near)]
+        parts = step.parallel.tp if gathers else REDUCE_SCATTER_PARTS
+        seconds, longer = sum_of([each]), _in_parts(gemms, parts, step, timing)
+        if seconds is None or longer is None:
+            return None
+        hideable = (1 - 1 / parts if gemms else 1) * seconds
+        sent, in_parts = sent + hideable, in_parts + longer
+        if not (gathers and gemms):
+            copied_by_multiprocessors = copied_by_multiprocessors + hideable
+    computed = sum_of(each for each in own if each.operator.kind == "gemm" and each.operator.layers is not None)
+    if computed is None:
+        return None
+    share = COPYING_MULTIPROCESSORS / (timing.device.multiprocessors or COPYING_MULTIPROCESSORS)
+    hidden = _hidden(sent, 1, computed)
+    return hidden, _hidden(in_parts + share * copied_by_multiprocessors, 1, hidden)
+
+
+def _has_tokens_as_rows(placed: Placed) -> bool:
+    """Whether the operator is a GEMM of a layer that can run in parts of the tokens: no gradient of weights."""
+    op = placed.operator
+    return op.kind == "gemm" and op.layers is not None and "t" in op.sizes and not op.name.endswith(".grad_weight")
+
+
+def _in_parts(gemms: Sequence[Placed], parts: Number, step: Step, timing: Timing) -> Expected | None:
+    """Seconds that GEMMs take longer if they run in parts of the tokens; None if unknown."""
+    split = [
+        replace(
+            op, sizes={**op.sizes, "t": op.sizes["t"] / parts}, matmul_flops=op.matmul_flops / parts,
+            vector_flops=op.vector_flops / parts,
+        )
+        for op in (each.operator for each in gemms)
+    ]  # fmt: skip
+    dtype, longer = step.widths.compute, NO_TIME
+    bounds = [each.placement for each in placed_on(split, timing.device, dtype)]
+    for each, part in zip(gemms, timing.runs(split, bounds, dtype, ReferenceCode()), strict=True):
+        if each.expected is None or each.run.expected is None or part.expected is None:
+            return None
+        more = maximum(parts * part.expected.value / each.run.expected.value - 1, 0)
+        longer = longer + each.operator.count * more * each.expected
+    return longer
 
 
 def _shards_sequence(placed: Placed) -> bool:

@@ -372,7 +372,7 @@ def timed(phase: PhaseEstimate, timing: Timing, similar: SimilarSteps | None = N
         if phase.step.parallel.overlaps:
             from roofmodel.steps.overlap import with_overlap
 
-            replicas = with_overlap(placed, phase.step, replicas)
+            replicas = with_overlap(placed, phase.step, timing, replicas)
     return phase._replace(
         placed=tuple(placed), kernel_seconds=sum_of(placed), launch=launch, replicas=replicas, host=engine.host,
         power=timing.device.power,
@@ -501,7 +501,7 @@ def _microbatch_times(phase: PhaseEstimate) -> Iterator[tuple[str, StageTime]]:
         stage = [placed for placed in repeated if not generates or placed.operator.stage == part]
         expected = running(stage, phase.launch)
         if expected and phase.replicas.hidden is not None:
-            expected = expected + -1 * phase.replicas.hidden_in_layers
+            expected = expected + -1 * phase.replicas.saved_in_layers
         yield part, StageTime(each * total_seconds(stage), expected and each * expected)
 
 

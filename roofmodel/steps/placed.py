@@ -101,15 +101,15 @@ class Placed(NamedTuple):
 class ReplicaTimes(NamedTuple):
     """Seconds per step that the wrapper of the replicas adds, and seconds of the exchange that it hides.
 
-    None: unknown, because a part of it has no expected time. `hidden_in_layers` is the part of `hidden` in every
-    microbatch.
+    None: unknown, because a part of it has no expected time. `saved_in_layers` is what overlap saves in the
+    layers in every microbatch.
     """
 
     copies: Expected | None = NO_TIME
     contention: Expected | None = NO_TIME
     waiting: Expected | None = NO_TIME  # for the slowest replica
     hidden: Expected | None = NO_TIME
-    hidden_in_layers: Expected = NO_TIME
+    saved_in_layers: Expected = NO_TIME
 
     @property
     def added(self) -> Expected | None:

@@ -13,7 +13,7 @@ from roofmodel.steps.estimate import estimate, totals
 from roofmodel.steps.phase import PhaseEstimate
 from roofmodel.steps.placed import NO_TIME, sum_of
 from roofmodel.timing.replicas import slowest_of
-from roofmodel.timing.timing import expect_elementwise
+from roofmodel.timing.timing import Expected, expect_elementwise
 
 V100 = Device.load("v100")
 
@@ -117,16 +117,58 @@ def test_overlap_never_makes_a_step_slower(layout: dict[str, Any]) -> None:
     assert 0 < totals(overlapped)["expected_communication_exposed_seconds"] < sent
 
 
-def test_all_but_one_part_of_a_sharded_sequence_is_hidden_by_gemms() -> None:
-    """With tp 4 and fast links, GEMMs take longer than collectives: a fourth of these is exposed."""
-    step = estimate(
-        hub.load("llama-3.1-8b"), Device.load("h100"), phase="train", dtype="bf16", batch=2, seq=8192, tp=4,
+def with_sharded_sequence(seq: int) -> PhaseEstimate:
+    """A training step of an 8B model on 4 tensor-parallel H100s, whose GEMMs take longer than its collectives."""
+    return estimate(
+        hub.load("llama-3.1-8b"), Device.load("h100"), phase="train", dtype="bf16", batch=2, seq=seq, tp=4,
         sequence_parallel="on", engine="megatron",
     ).phases[0]  # fmt: skip
-    of_layers = sum_of(
-        each for each in step.exchanges if each.operator.layers and each.operator.collective.name != "all_reduce"
+
+
+def exchanged_in_layers(step: PhaseEstimate, *kinds: tuple[str, str]) -> Expected:
+    """The time of the layers' collectives of these kinds: stage and collective."""
+    own = [each for each in step.exchanges if each.operator.layers and each.operator.collective.name != "all_reduce"]
+    return sum_of([each for each in own if (each.operator.stage, each.operator.collective.name) in kinds])
+
+
+BESIDE = [("recomputation", "all_gather"), ("backward", "reduce_scatter")]
+"""Collectives that run beside a GEMM that does not need them: its gradients need the gathered input, and another GEMM
+runs while its gradient is reduced."""
+
+
+def test_gemms_hide_all_but_one_of_four_parts_and_all_of_what_runs_beside_them() -> None:
+    step = with_sharded_sequence(8192)
+    in_parts = exchanged_in_layers(
+        step, ("forward", "all_gather"), ("forward", "reduce_scatter"), ("backward", "all_gather")
     )
-    assert step.replicas.hidden.value == pytest.approx(3 / 4 * of_layers.value)
+    beside = exchanged_in_layers(step, *BESIDE)
+    assert step.replicas.hidden.value == pytest.approx(3 / 4 * in_parts.value + beside.value)
+
+
+def test_gemms_take_longer_in_parts_and_without_the_multiprocessors_that_copy() -> None:
+    """A part of 8192 tokens in four is a GEMM of a step with 2048; copies take 16 of 132 SMs."""
+    step, part = with_sharded_sequence(8192), with_sharded_sequence(2048)
+    times = [{each.operator.name: each.expected.value for each in phase.placed} for phase in (step, part)]
+    forward = [
+        each.operator for each in step.placed
+        if each.operator.kind == "gemm" and each.operator.layers and each.operator.stage == "forward"
+    ]  # fmt: skip
+    assert {op.name for op in forward} > {"attention.output", "mlp.down", "mlp.up", "attention.k"}
+    names = [*(op.name for op in forward), "attention.output.grad_input", "mlp.down.grad_input"]
+    in_parts = sum(forward[0].count * (4 * times[1][name] - times[0][name]) for name in names)
+    copied = exchanged_in_layers(step, *BESIDE).value
+    copied += 3 / 4 * exchanged_in_layers(step, ("forward", "reduce_scatter")).value
+    assert 0 < in_parts < step.replicas.hidden.value
+    assert step.replicas.contention.value == pytest.approx(in_parts + 16 / 132 * copied)
+
+
+def test_the_parts_of_short_gemms_cost_at_most_what_they_hide() -> None:
+    """256 tokens in eight parts: their GEMMs take as long as those of all tokens."""
+    replicas = estimate(
+        hub.load("llama-3.2-1b"), Device.load("h100"), phase="train", dtype="bf16", batch=1, seq=256, tp=8,
+        sequence_parallel="on", engine="megatron",
+    ).phases[0].replicas  # fmt: skip
+    assert replicas.contention == replicas.hidden != NO_TIME
 
 
 def test_gradients_in_fp32_take_twice_the_bytes_on_the_links() -> None:
