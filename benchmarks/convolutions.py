@@ -33,8 +33,8 @@ from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.convolutional import Convolution, PixelStep, Pool, Residual, Stage
 from roofmodel.models.families.vision import BATCH, RELU
 from roofmodel.models.hub import load
-from roofmodel.steps.estimate import estimate
-from roofmodel.steps.phase import PhaseEstimate, totals
+from roofmodel.steps.estimate import estimate, totals
+from roofmodel.steps.phase import PhaseEstimate
 from roofmodel.timing.roofline import place
 from roofmodel.timing.timing import CONVOLUTION_LIBRARY, formula
 

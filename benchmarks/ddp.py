@@ -14,8 +14,7 @@ from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.convolutional import Convolution, PixelStep
 from roofmodel.models.hub import load
-from roofmodel.steps.estimate import estimate
-from roofmodel.steps.phase import totals
+from roofmodel.steps.estimate import estimate, totals
 
 DEVICE = "v100"
 IMAGES = 32  # per GPU

@@ -66,7 +66,7 @@ def expected(case: TrainingCase) -> float | None:
     try:
         (step,) = estimate(
             gpt("gpt", s.layers, s.hidden, s.heads), Device.load("a100"), phase="train", batch=s.batch, seq=2048,
-            attention="eager", engine="megatron", recompute=case.recompute, tp=s.tp, pp=s.pp, vpp=s.chunks,
+            attention="eager", engine="megatron@2021", recompute=case.recompute, tp=s.tp, pp=s.pp, vpp=s.chunks,
             micro_batch=s.micro,
             sequence_parallel="on" if case.recompute == "selective" else "off",
         ).phases  # fmt: skip

@@ -6,7 +6,7 @@ requests per replica are in flight. Each row is predicted as the steady state of
 decodes between the prompts of the others:
 
     TPOT = (1 - f) t(b, 0) + f t(b, C),    f = w (b - 1) isl / ((osl - 1) C)
-    TTFT = t(b, 0) / 2 + parts t(b, C) + v (b - 1) / 2 prompts
+    TTFT = t(b, 0) / 2 + parts t(b, C) + v (b - 1) / 2 prompts + the engine's host outside steps
 
 C: prompt tokens of a step; t: the expected time of a step; t(b, 0) / 2 is the rest of the running step. v is the share
 of requests that start together with all others: the first one of each client, of ten. SGLang computes prompts in steps
@@ -215,6 +215,8 @@ def latencies(served: ServingReplica, some: Sequence[ServedRow]) -> tuple[StepTi
     share = np.where(waves, 0.5, 1.0) * others * isl / ((osl - 1) * prompts * tokens)
     queue = np.where(waves, 1.0, 1 / REQUESTS_PER_CLIENT) * others / 2 * parts / most
     ttft = 0.5 * (batch > 1) * decode + parts * single + queue * full
+    outside = served.work.engine.host.outside_steps(isl)
+    ttft = ttft._replace(**{name: getattr(ttft, name) + outside for name in ("seconds", "low", "high")})
     return ttft, np.maximum(0, 1 - share) * decode + share * several
 
 
@@ -290,7 +292,7 @@ def main() -> None:
     arguments = parser.parse_args()
     skipped: Counter[str] = Counter()
     by_variant = predicted(arguments.table, skipped)
-    by = (("engine",), ("hw",), ("model",), ("engine", "version", "model", "hw"))
+    by = (("engine",), ("engine", "version"), ("hw",), ("model",), ("engine", "version", "model", "hw"))
     tables = [
         table_of_steps(by_variant), table_of_hosts(by_variant[WITHOUT_HOST]),
         *(table_by(by_variant[WHOLE], *columns) for columns in by),

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from roofmodel.errors import RoofError, option_spelling
+from roofmodel.errors import RoofError, cut_words, not_modeled, option_spelling
 from roofmodel.files.text_files import ASCII_FALLBACK
 from roofmodel.options.workload import REMOVED
 from roofmodel.report.command import typer_app
@@ -177,7 +177,7 @@ def _drop_stdout() -> None:
 
 
 def _fail(message: str) -> int:
-    print_line(f"error: {message}")
+    print_line(f"error: {cut_words(message)}")
     return 2
 
 
@@ -209,6 +209,9 @@ def _usage(error: Any) -> int:
         message = f"{option}: {value} is not {kind}"
         message += "; 'roof sweep' takes several" if several else f", such as {example}"
     context = getattr(error, "ctx", None)
+    name = str(getattr(error, "option_name", ""))
+    if why := not_modeled(name):
+        return _fail(f"{name}: {why}")
     if former := _former_option(error, context):
         return _fail(str(former))
     return _fail(message + (f" (see '{context.command_path} -h')" if context else ""))

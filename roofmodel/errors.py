@@ -63,9 +63,9 @@ def python_spelling(option: Option | Command) -> str:
     if value is None:
         return name
     if isinstance(value, tuple):
-        return f"{name}={', '.join(map(str, value))}"
+        return f"{name}={', '.join(map(as_text, value))}"
     quoted = isinstance(value, str) and not value.isupper()
-    return f"{name}={json.dumps(value, ensure_ascii=False) if quoted else value}"
+    return f"{name}={json.dumps(value, ensure_ascii=False) if quoted else as_text(value)}"
 
 
 _spelling: ContextVar[Callable[[Option | Command], str]] = ContextVar("spelling", default=python_spelling)
@@ -198,7 +198,7 @@ class RoofError(Exception):
         return self.message.option
 
     def __str__(self) -> str:
-        return str(self.message)
+        return cut_words(str(self.message))
 
 
 class ModelError(RoofError):
@@ -253,12 +253,36 @@ def choices(word: str, known_words: Iterable[str], cutoff: float = 0.6) -> str:
     return f"{suggest(word, names, cutoff) or ';'} known: {', '.join(names)}"
 
 
+TECHNIQUES = {
+    "cp": "context parallelism", "cp_kind": "context parallelism", "fsdp": "fully sharded data parallelism",
+    "hsdp": "hybrid sharded data parallelism", "no_reshard": "fully sharded data parallelism",
+    "states": "a format of the optimizer's state", "lora": "LoRA", "lora_targets": "LoRA", "qlora": "QLoRA",
+    "stage_layers": "uneven pipeline stages", "schedule": "pipeline schedules by name",
+    "mtbf": "failures of a run", "checkpoint_time": "failures of a run", "offload": "offloading to the host",
+}  # fmt: skip
+"""Techniques that no option has yet, by the names that users try: similar names would mislead."""
+
+
+def not_modeled(option: str) -> str | None:
+    """`context parallelism is not modeled yet` for the name of an option that is one of TECHNIQUES; else None."""
+    technique = TECHNIQUES.get(option.removeprefix("--").replace("-", "_"))
+    return technique and f"{technique} is not modeled yet"
+
+
+def as_text(value: object) -> str:
+    """`str(value)`, also of an int of more digits than Python prints."""
+    try:
+        return str(value)
+    except ValueError:
+        return "a number of thousands of digits"
+
+
 def shorten(value: object, limit: int = 60) -> str:
     """The repr of a value, cut to `limit` characters so that one long value does not fill the screen."""
     try:
         text = repr(value)
-    except ValueError:  # an int of more digits than Python will print
-        text = "a number of thousands of digits"
+    except ValueError:  # an int of more digits than Python prints
+        text = as_text(value) if isinstance(value, int) else "a value with a number of thousands of digits"
     except RecursionError:
         text = "a value nested too deeply to print"
     return cut(text, limit)
@@ -272,3 +296,25 @@ def cut(text: str, limit: int) -> str:
         'volta…'
     """
     return text if len(text) <= limit else f"{text[: max(limit - 1, 0)]}…"
+
+
+def kind_of(value: object) -> str:
+    """`a list`, `an int`; `None` without its type."""
+    name = type(value).__name__
+    return "None" if value is None else f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+
+
+JSON_NUMBER_TOO_LONG = "a number has thousands of digits"
+"""What is wrong with JSON that Python's reader refuses with another ValueError than JSONDecodeError."""
+LONGEST_WORD = 400
+"""Characters of a word in an error message; most paths are shorter."""
+
+
+def cut_words(text: str) -> str:
+    """The text with its longest words cut, such as numbers of thousands of digits.
+
+    Examples:
+        >>> cut_words("--batch: " + 5000 * "9")
+        '--batch: 99999999999999999999999999999999999999999999999999999999999…'
+    """
+    return " ".join(word if len(word) <= LONGEST_WORD else cut(word, 60) for word in text.split(" "))

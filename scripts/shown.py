@@ -9,6 +9,7 @@ import atexit
 import functools
 import html
 import importlib
+import json
 import os
 import re
 import shutil
@@ -26,6 +27,7 @@ from roofmodel.devices import library
 from roofmodel.devices.device import Device
 from roofmodel.measure.operations import OPERATIONS
 from roofmodel.models import fields, yaml_description
+from roofmodel.numbers import units
 from roofmodel.options.workload import declared_options
 from roofmodel.report.table import Table
 from roofmodel.steps.notes import KERNEL_KINDS
@@ -65,6 +67,15 @@ def _position(lines: Sequence[str], beginning: str) -> int:
         if line.startswith(beginning):
             return number
     raise SystemExit(f"{cog.inFile}: no line of the output starts with {beginning!r}")
+
+
+def prose(text: str, *options: str, command: str) -> None:
+    """Print a paragraph with the expected time of a command, `{0}`, `{1}` …, with each of these further options."""
+    times = []
+    for more in options:
+        (phase,) = json.loads(_output(f"{command} {more} --format json 2>/dev/null"))["phases"]
+        times.append(units.seconds(phase["totals"]["expected_seconds"]))
+    cog.out("\n" + textwrap.fill(text.format(*times), 120, break_long_words=False) + "\n\n")
 
 
 def markdown(command: str) -> None:
@@ -125,6 +136,7 @@ def options(record: str = "roofmodel.options.workload.Options") -> None:
             "count": "int",
             "name": "float, str or dict" if float in get_args(option.type) else "str",
             "time": "float or str",
+            "power": "float or str",
             "share": "float",
             "settings": "str, list or dict",
         }[option.kind]

@@ -240,6 +240,43 @@ class Draw:
         keys = dict(zip(published, sizes.values(), strict=True)) | {"sparse_attention_freq": sparse}
         return {"sparse_attention_config": keys}
 
+    def cohere_compass(self) -> dict[str, Any]:
+        """Rotary embedding by kind of layer."""
+        types = self.types()
+        rotary = {kind: {"rope_type": "default", "rope_theta": 10000.0} for kind in types or [FULL]}
+        own = {"attention_bias": self.flag(), "sliding_window": self.window, "layer_types": types}
+        return self.llama() | own | {"rope_parameters": rotary}
+
+    def compressed(self) -> dict[str, Any]:
+        """DeepSeek-V4: kinds of layers and their ratios, by the keys of the class or of the published checkpoint."""
+        kinds = {0: SLIDING, 4: "compressed_sparse_attention", 128: "heavily_compressed_attention"}
+        ratios = [self.one(*kinds) for _ in range(self.layers)]
+        rates = {kinds[4]: self.rng.randint(1, 5), kinds[128]: self.rng.randint(2, 9)}
+        rotary = 2 * self.rng.randint(1, self.head_dim // 2)
+        sizes = self.usual() | {
+            "head_dim": self.head_dim,
+            "num_key_value_heads": 1,
+            "q_lora_rank": self.rng.randint(3, 20),
+            "sliding_window": self.window,
+            "o_groups": self.kv_heads,
+            "o_lora_rank": self.rng.randint(3, 20),
+            "index_topk": self.rng.randint(1, 9),
+            "index_n_heads": self.rng.randint(1, 3),
+            "index_head_dim": rotary + self.rng.randint(1, 6),
+            "hc_mult": self.rng.randint(1, 4),
+            "hc_sinkhorn_iters": self.rng.randint(1, 4),
+            "mlp_bias": self.flag(),
+            "num_experts_per_tok": self.active,
+            "moe_intermediate_size": self.rng.randint(3, 40),
+            self.one("n_routed_experts", "num_local_experts"): self.experts,
+        }
+        del sizes["intermediate_size"]
+        published = {"compress_ratios": [*ratios, 0], "qk_rope_head_dim": rotary, "num_hash_layers": 1}
+        published |= {"compress_rate_csa": rates[kinds[4]], "compress_rate_hca": rates[kinds[128]]}
+        own = {"layer_types": self.one(None, [kinds[ratio] for ratio in ratios]), "compress_rates": rates}
+        own |= {"partial_rotary_factor": rotary / self.head_dim}
+        return sizes | self.one(published, own)
+
     def index_layers(self) -> dict[str, Any]:
         """The layers that have their own indexer; the first layer must have one."""
         types = ["full", *(self.one("full", "shared") for _ in range(self.layers - 1))]
@@ -521,6 +558,9 @@ class Draw:
         }
 
 
+# of heads of 12 elements, as the class needs rows and columns of the same size
+ERNIE_ROTARY = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 2, 2]}
+
 RECIPES: dict[str, Callable[[Draw], dict[str, Any]]] = {
     "gpt2": lambda d: d.gpt() | {"reorder_and_upcast_attn": d.flag()},
     "gptj": lambda d: d.gpt() | {"rotary_dim": d.one(2, d.head_dim)},
@@ -773,6 +813,7 @@ RECIPES: dict[str, Callable[[Draw], dict[str, Any]]] = {
             "mlp_bias": d.flag(),
             "mlp_hidden_act": d.one("relu2", "silu"),
             "moe_shared_expert_intermediate_size": d.rng.randint(3, 40),
+            "moe_latent_size": d.one(None, d.rng.randint(3, 20)),
         }
         | d.one(
             {"layers_block_type": ["full_attention", *(d.one(*BLOCKS) for _ in range(d.layers))]},
@@ -799,6 +840,64 @@ RECIPES: dict[str, Callable[[Draw], dict[str, Any]]] = {
     "deepseek_v3": lambda d: d.latent() | d.routed() | d.dense_first(),
     "deepseek_v32": lambda d: d.indexed() | d.routed() | d.dense_first() | d.sparse_types(),
     "glm_moe_dsa": lambda d: d.indexed() | d.routed() | d.dense_first() | d.sparse_types() | d.index_layers(),
+    "axk1": lambda d: (
+        d.latent()
+        | d.routed()
+        | {"q_lora_rank": d.rng.randint(3, 20)}
+        | d.one(d.sparse_types(), {"first_k_dense_replace": d.rng.randint(0, 2), "moe_layer_freq": d.one(1, 2)})
+    ),
+    "bitnet": lambda d: d.llama() | {"attention_bias": d.flag(), "hidden_act": d.one("relu2", "silu")},
+    "modernbert-decoder": lambda d: RECIPES["modernbert"](d),
+    "gpt_neox_japanese": lambda d: (
+        {name: value for name, value in d.usual().items() if name != "intermediate_size"}
+        | {"intermediate_multiple_size": d.one(1, 2, 4)}
+    ),
+    "ctrl": lambda d: {
+        name: value
+        for name, value in (d.gpt() | {"dff": d.width}).items()
+        if name not in ("n_inner", "activation_function")
+    },
+    "cohere_compass_text": Draw.cohere_compass,
+    "muse_glimmer_text": lambda d: (
+        d.llama()
+        | {"attention_bias": d.flag(), "head_dim": d.other_head_dim, "hidden_activation": "silu"}
+        | d.granite_windows()
+    ),
+    "cosmos3_edge_text": lambda d: (
+        d.llama()
+        | {"attention_bias": d.flag(), "mlp_bias": d.flag(), "head_dim": d.head_dim}
+        | d.multimodal_rotary(d.head_dim)
+    ),
+    "molmo2_text": lambda d: (
+        d.llama()
+        | {
+            "attention_bias": d.flag(),
+            "qk_norm_type": d.one("olmo", "qwen3"),
+            "norm_after": d.flag(),
+            "additional_vocab_size": d.rng.randint(0, 9),
+            "head_dim": d.head_dim,
+        }
+    ),
+    "ernie4_5_vl_moe_text": lambda d: (
+        d.llama()
+        | d.sparse_types()
+        | {
+            "use_bias": d.flag(),
+            "moe_num_experts": d.experts,
+            "moe_k": d.active,
+            "moe_num_shared_experts": d.one(0, 1, 2),
+            "moe_intermediate_size": [d.rng.randint(3, 40), d.rng.randint(3, 40)],
+        }
+        | {"hidden_size": 12 * d.heads, "rope_parameters": ERNIE_ROTARY}
+    ),
+    "deepseek_v4": lambda d: d.compressed(),
+    "hy_v4": lambda d: (
+        d.indexed()
+        | d.routed()
+        | d.sparse_types()
+        | d.one({}, {"hc_mult": 2})
+        | {name: value for name, value in d.index_layers().items() if name == "indexer_types"}
+    ),
     "glm4_moe_lite": lambda d: d.latent() | d.routed() | d.sparse_types(),
     "mistral4": lambda d: d.latent() | d.routed() | d.dense_first(),
     "minicpm3": lambda d: d.latent() | {"mlp_bias": d.flag()},

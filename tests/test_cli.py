@@ -959,3 +959,15 @@ def test_kernels_are_written_to_files_with_their_operators(roof: Roof, suffix: s
     # launched 4060 us and started 4600 us after the start of each step
     assert (gemms["start_seconds"] - gemms["launch_seconds"]).tolist() == pytest.approx([540e-6] * 4)
     assert set(frame["stream"].astype(str)) == {"7", "20"}
+
+
+@pytest.mark.parametrize(
+    ("option", "technique"), [("--cp", "context parallelism"), ("--lora", "LoRA"), ("--fsdp", "fully")]
+)
+@pytest.mark.parametrize("command", ["estimate", "sweep"])
+def test_the_name_of_a_technique_gets_no_spelling_hint(roof: Roof, command: str, option: str, technique: str) -> None:
+    done = roof(command, "gpt2", "--hw", "h100", option, "2")
+    assert done.status == 2
+    assert done.err.startswith(f"error: {option}: {technique}")
+    assert "not modeled" in done.err
+    assert not any(hint in done.err for hint in ("Possible options", "did you mean"))

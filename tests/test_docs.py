@@ -176,6 +176,17 @@ def test_the_page_on_families_shows_the_cases_that_are_tested() -> None:
     assert "\n".join((f"{guarantee.summary()}:\n", *guarantee.table())) in page, "outdated; run scripts/docs"
 
 
+def test_the_pages_for_beginners_link_terms_of_the_glossary() -> None:
+    glossary = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    headings = re.findall(r"^## (.+)$", glossary, re.MULTILINE)
+    anchors = {re.sub(r"[^a-z ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    assert headings == sorted(headings, key=str.lower)
+    for page in ("README.md", "docs/tutorial.md", "docs/howto/explain.md"):
+        linked = set(re.findall(r"glossary\.md#([a-z-]+)", (ROOT / page).read_text(encoding="utf-8")))
+        assert linked <= anchors
+        assert {"prefill-and-decode", "kv-cache", "sdpa", "flash-attention", "arithmetic-intensity"} <= linked
+
+
 def test_the_page_on_python_has_every_public_name() -> None:
     page = (ROOT / "docs" / "reference" / "python.md").read_text(encoding="utf-8")
     assert not [name for name in roofmodel.__all__ if not re.search(rf"\b{name}\b", page)]

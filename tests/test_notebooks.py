@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
 import json
-import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import roofmodel
 from tests.profiles.samples import MEASURED, needs_measured
 
 ROOT = Path(__file__).parents[1]
@@ -20,21 +22,15 @@ MAX_BYTES = 300_000
 MACHINE_DETAILS = re.compile(r"/home/|/root|/tmp/|/Users/|C:\\\\|site-packages|\bon \d{4}-\d\d-\d\d")
 
 
-def check(*paths: Path, measured: Path = MEASURED) -> subprocess.CompletedProcess[str]:
+def check(*paths: Path) -> subprocess.CompletedProcess[str]:
     """Run the check in a subprocess: kernels leave sockets and event loops open, for which pytest would warn."""
     return subprocess.run(
         [sys.executable, ROOT / "scripts" / "notebooks.py", "--check", *paths],
-        capture_output=True, text=True, check=False, timeout=300, env=os.environ | {"ROOF_MEASURED": str(measured)},
+        capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        pytest.param(path, id=path.stem, marks=needs_measured if "ROOF_MEASURED" in path.read_text("utf-8") else ())
-        for path in LECTURES
-    ],
-)
+@pytest.mark.parametrize("path", LECTURES, ids=lambda path: path.stem)
 def test_a_lecture_contains_the_outputs_that_it_prints(path: Path) -> None:
     done = check(path)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -74,24 +70,26 @@ def test_a_lecture_has_questions_exercises_and_homework(path: Path) -> None:
     assert numbers[0] == numbers[1]
 
 
-DOWNLOADS = {
-    "06-predicted-and-achieved": ("torch", "Falconsai_nsfw_image_detection__1016002.json.gz"),
-    "12-from-sqlite-to-the-late-rank": ("nsys", "two_ranks_training_h100.sqlite"),
-}
+def test_no_lecture_needs_a_download() -> None:
+    assert not [path.stem for path in LECTURES if re.search("ROOF_MEASURED|curl ", path.read_text("utf-8"))]
 
 
-def test_these_lectures_need_a_download() -> None:
-    assert [path.stem for path in LECTURES if "ROOF_MEASURED" in path.read_text("utf-8")] == list(DOWNLOADS)
-
-
-@pytest.mark.parametrize("lecture", DOWNLOADS)
-def test_a_lecture_without_its_trace_names_the_expected_path(lecture: str, tmp_path: Path) -> None:
-    path, (tool, name) = ROOT / "examples" / "lectures" / f"{lecture}.ipynb", DOWNLOADS[lecture]
-    done = check(path, measured=tmp_path)
-    assert done.returncode == 1
-    assert f"no {tmp_path}/traces/{tool}/{name}: download it with the commands above" in done.stdout
-    (command,) = re.findall(r"curl -Lo? ?O? ?.*https://\S+\\n", path.read_text("utf-8"))
-    assert name in command
+@needs_measured
+def test_the_reduced_files_of_lectures_give_what_the_whole_files_give(tmp_path: Path) -> None:
+    workload: dict[str, Any] = dict(batch=4, dtype="bf16")
+    whole, reduced = (
+        roofmodel.compare("vit-base-patch16-224", file, **workload)
+        for file in (
+            MEASURED / "traces" / "torch" / "Falconsai_nsfw_image_detection__1016002.json.gz",
+            ROOT / "examples" / "vit_h100.json.gz",
+        )
+    )
+    assert whole.totals == reduced.totals
+    (tmp_path / "two_ranks.sqlite").write_bytes(
+        gzip.decompress((ROOT / "examples" / "two_ranks_h100.sqlite.gz").read_bytes())
+    )
+    found = roofmodel.jitter(MEASURED / "traces" / "nsys" / "two_ranks_training_h100.sqlite")
+    assert roofmodel.jitter(tmp_path / "two_ranks.sqlite").findings == found.findings
 
 
 def notebook(folder: Path, source: str, printed: str) -> Path:

@@ -15,6 +15,7 @@ from roofmodel.models.architecture import Architecture, Fact
 from roofmodel.models.families import Family, family_of
 from roofmodel.models.fields import CORE
 from roofmodel.models.hub import Checkpoint
+from roofmodel.models.served import SERVED
 from roofmodel.numbers import units
 from roofmodel.report.document import Block, Document, Heading, Paragraph, Rows
 from roofmodel.report.table import COUNT, MEMORY, NUMBER, Column, Table, Unit, joined
@@ -77,10 +78,20 @@ FAMILIES = Table(
 )
 
 
-def models(entries: list[Checkpoint]) -> Document:
-    """Packaged models: name, model type, published parameter count."""
+SERVED_MODELS = Table(
+    "served",
+    (
+        *MODELS.columns,
+        Column("since", "since", value=lambda entry: SERVED[entry.id], meaning="the month from which it is served"),
+    ),
+)
+
+
+def models(entries: list[Checkpoint], served: bool = False) -> Document:
+    """Packaged models: name, model type, published parameter count; of those that are served most, since when."""
     caption = f"The part after the slash is enough: {EXAMPLE}"
-    return _list(units.count(len(entries), "packaged model"), MODELS, entries, caption)
+    table = SERVED_MODELS if served else MODELS
+    return _list(units.count(len(entries), "packaged model"), table, entries, caption)
 
 
 def classes(families_by_name: Mapping[str, Family]) -> dict[str, list[str]]:
@@ -236,7 +247,7 @@ def devices(known_devices: list[Device], aliases: Mapping[str, str]) -> Document
 class Ceiling(NamedTuple):
     """A ceiling of a device, or what of it a benchmark reached."""
 
-    part: str  # compute, memory (with links) or measured
+    part: str  # compute, memory (with links), measured or power
     name: str
     value: float | None
     unit: str
@@ -259,7 +270,7 @@ def _value(title: str) -> Column:
 
 
 def _name(title: str) -> Column:
-    return Column("name", title, wrap=True, meaning="the pipe, memory, link, or measured ceiling")
+    return Column("name", title, wrap=True, meaning="the pipe, memory, link, measured ceiling, or figure of power")
 
 
 RIDGE = Column("ridge", "ridge", NUMBER, meaning="FLOP per byte of DRAM; null for sparse matrices")
@@ -270,11 +281,13 @@ SOURCE = Column("source", "source", wrap=True, meaning="where the number is from
 PIPES = Table("pipes", (_name("pipe"), _value("peak"), RIDGE, ACCUMULATES, SOURCE))
 LEVELS = Table("levels", (_name("memory"), _value("bandwidth"), CAPACITY, SOURCE))
 MEASURED = Table("measured", (_name("measured"), BY, _value("reached"), SOURCE))
+POWER = Table("power", (_name("power"), _value("value"), SOURCE))
 CEILINGS = Table(
     "ceilings",
     (
-        Column("part", meaning="`compute`, `memory` (with links) or `measured`"),
-        *(_name("ceiling"), _value("value"), Column("unit", meaning="FLOP/s or B/s; empty for a fraction")),
+        Column("part", meaning="`compute`, `memory` (with links), `measured` or `power`"),
+        *(_name("ceiling"), _value("value")),
+        Column("unit", meaning="FLOP/s, B/s, W, pJ/FLOP or pJ/B; empty for a fraction"),
         *(RIDGE, ACCUMULATES, CAPACITY, BY, SOURCE),
     ),
 )
@@ -292,15 +305,20 @@ def _design(chip: Device) -> Iterator[str]:
         yield f"{name} {units.si(hertz, 'Hz', 4)}"
 
 
+def _data(chip: Device) -> dict[str, Any]:
+    """All that the file of a device states."""
+    return {name: value for name, value in _plain(chip).items() if name != "is_sustained"}
+
+
 def device(chip: Device) -> Document:
     """A device's ceilings, links and measured rates; ridge points are those with DRAM, in FLOP/B."""
     every = [*_ceilings(chip)]
     blocks: list[Block] = [Paragraph(", ".join(_design(chip)), dim=True)]
-    for part, table in (("compute", PIPES), ("memory", LEVELS), ("measured", MEASURED)):
+    for part, table in (("compute", PIPES), ("memory", LEVELS), ("measured", MEASURED), ("power", POWER)):
         if rows := [each for each in every if each.part == part]:
             blocks += [Heading(part), Rows(table, rows)]
     blocks += [Heading("sources"), *(Paragraph(f"{name}: {source}", dim=True) for name, source in chip.sources.items())]
-    return Document(f"{chip.name} · {chip.id}", blocks, lambda: _plain(chip), lambda: Rows(CEILINGS, every))
+    return Document(f"{chip.name} · {chip.id}", blocks, lambda: _data(chip), lambda: Rows(CEILINGS, every))
 
 
 def _ceilings(chip: Device) -> Iterator[Ceiling]:
@@ -322,6 +340,13 @@ def _ceilings(chip: Device) -> Iterator[Ceiling]:
     for measured in chip.measured:
         unit = "B/s" if measured.ceiling in chip.levels else "FLOP/s"
         yield Ceiling("measured", measured.ceiling, measured.value, unit, by=measured.by, source=measured.source)
+    if power := chip.power:
+        for name, watts in (("limit", power.limit), ("idle at boost clock", power.idle)):
+            source = power.sources[name.partition(" ")[0]]
+            yield Ceiling("power", name, watts, "W", source=source)
+        for name, joules in power.energy.items():
+            unit = "pJ/B" if name == "dram" else "pJ/FLOP"
+            yield Ceiling("power", f"energy, {name}", joules * 1e12, unit, source=power.sources[name])
     if unaligned := chip.unaligned:
         for size, share in ((4, unaligned.rows_of_4_bytes), (2, unaligned.rows_of_2_bytes)):
             by = f"unaligned matmul, rows of {size} bytes"

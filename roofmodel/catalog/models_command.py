@@ -69,24 +69,31 @@ class Listing(Result):
 
 
 @checked
-def list_models(containing: str | None = None) -> Listing:
+def list_models(containing: str | None = None, *, served: bool = False) -> Listing:
     """List the packaged models.
 
     Raises ModelError where there is none.
 
     Args:
         containing: List only models whose name or type contains this text.
+        served: List only the models that are served most, newest first.
 
     Examples:
         >>> list_models("gpt2-xl").data[0]["parameters"]
         1557611200
         >>> list_models().data[0].keys()
         dict_keys(['name', 'model_type', 'parameters'])
+        >>> list_models("glm", served=True).data[0]["name"]
+        'zai-org/GLM-5.2'
     """
     from roofmodel.catalog import answer
     from roofmodel.models import hub
 
     models = list(hub.catalog())
+    if served:
+        from roofmodel.models.served import SERVED
+
+        models = [model for name in SERVED if (model := hub.packaged(name))]
     if containing is not None:
         models = containing_entries(containing, models, lambda model: (model.id, model.config["model_type"]))
         if not models:
@@ -94,7 +101,7 @@ def list_models(containing: str | None = None) -> Listing:
                 name for model in hub.catalog() for name in (model.id.partition("/")[2], model.config["model_type"])
             )
             raise ModelError(*none_contains("model", containing, names, LIST_MODELS))
-    return Listing(answer.models(models))
+    return Listing(answer.models(models, served))
 
 
 @checked
@@ -166,5 +173,11 @@ COMMAND = CommandGroup(
         CommandLine(list_families, name="families", settings=_CONTAINING),
         CommandLine(show_model, name="show"),
     ),
-    examples=("roof models list", "roof models list llama", "roof models families", "roof models show gpt2-xl"),
+    examples=(
+        "roof models list",
+        "roof models list llama",
+        "roof models list --served",
+        "roof models families",
+        "roof models show gpt2-xl",
+    ),
 )

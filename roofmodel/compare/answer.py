@@ -17,12 +17,15 @@ from roofmodel.report.document import Block, Document, Figure, Heading, Items, P
 from roofmodel.roofline.points import total
 from roofmodel.steps.estimate import describe_phase, describe_workload
 
-MAX_LISTED = 8  # unmatched kernels, and rows with reasons
+MAX_LISTED = 8  # unmatched kernels, and rows with reasons, in a terminal
 CATEGORIES = 3  # of unmatched kernels that a finding lists
 
 
-def document(comparison: ModelComparison) -> Document:
-    """Rows of each phase by excess time, unmatched kernels and operators, and the findings."""
+def document(comparison: ModelComparison, most: int | None = MAX_LISTED) -> Document:
+    """Rows of each phase by excess time, unmatched kernels and operators, and the findings.
+
+    At most `most` kernels are listed, and as many rows with reasons; None: all.
+    """
     estimate, device = comparison.estimate, comparison.identified.device
     source = {
         "given": "",
@@ -39,8 +42,8 @@ def document(comparison: ModelComparison) -> Document:
     for passes in comparison.passes:
         rows = [row for row in comparison.rows if row.phase == passes.phase]
         blocks += [Heading(_heading(comparison, passes, rows)), Rows(ROWS, compared_rows(comparison, passes.phase))]
-        blocks += [Paragraph(line, dim=True) for line in _reasons(comparison, rows)]
-        blocks += [Paragraph(line, dim=True) for line in _unmatched(comparison, passes.phase)]
+        blocks += [Paragraph(line, dim=True) for line in _reasons(comparison, rows, most)]
+        blocks += [Paragraph(line, dim=True) for line in _unmatched(comparison, passes.phase, most)]
     if texts := finding_texts(comparison):
         blocks += [Heading("Findings", only_page=True), Items(texts, numbered=True)]
     return Document(
@@ -79,29 +82,29 @@ def _heading(comparison: ModelComparison, passes: FoundPasses, rows: Sequence[Co
     return f"{phase}: {used}, {kernels}; matched operators: {', '.join(sums)}"
 
 
-def _reasons(comparison: ModelComparison, rows: Sequence[ComparisonRow]) -> Iterator[str]:
+def _reasons(comparison: ModelComparison, rows: Sequence[ComparisonRow], most: int | None) -> Iterator[str]:
     by_row = [(row_label(comparison, row), reasons(row, comparison)) for row in rows]
     lines = [f"{name}: {'; '.join(texts)}" for name, texts in by_row if texts]
-    yield from lines[:MAX_LISTED]
-    if len(lines) > MAX_LISTED:
-        yield f"{len(lines) - MAX_LISTED} more rows have reasons; all are in {Option('format', 'json')}"
+    yield from lines[:most]
+    if rest := len(lines[most:]) if most else 0:
+        yield f"{rest} more rows have reasons; all are in {Option('format', 'json')}"
 
 
-def _unmatched(comparison: ModelComparison, phase: str) -> Iterator[str]:
+def _unmatched(comparison: ModelComparison, phase: str, most: int | None) -> Iterator[str]:
     kernels = [each for each in comparison.unmatched_kernels if each.phase == phase]
     if kernels:
         names = [f"{each.name} × {units.significant(each.kernels)} {duration(each.seconds)}" for each in kernels]
         sum_seconds = duration(total(each.seconds for each in kernels))
-        yield f"kernels without an operator, {sum_seconds}: {_listed(names, MAX_LISTED)}"
+        yield f"kernels without an operator, {sum_seconds}: {_listed(names, most)}"
     operators = [each for each in comparison.unmatched_operators if each.phase == phase]
     if operators:
         names = [f"{each.operator} × {units.significant(each.occurrences)}" for each in operators]
-        yield f"operators without a kernel (fused into others, or not in the file): {_listed(names, 2 * MAX_LISTED)}"
+        yield f"operators without a kernel (fused into others, or not in the file): {_listed(names, most and 2 * most)}"
 
 
-def _listed(names: Sequence[str], limit: int) -> str:
-    more = f"; {len(names) - limit} more in {Option('format', 'json')}" if len(names) > limit else ""
-    return "; ".join(names[:limit]) + more
+def _listed(names: Sequence[str], most: int | None) -> str:
+    more = f"; {len(names) - most} more in {Option('format', 'json')}" if most and len(names) > most else ""
+    return "; ".join(names[:most]) + more
 
 
 # --- The findings, in sentences -------------------------------------------------------------------
@@ -168,7 +171,7 @@ def _too_fast(comparison: ModelComparison, finding: ComparisonFinding) -> Text:
 
 def _routing_hint(comparison: ModelComparison, row: ComparisonRow) -> Iterator[Text]:
     """The option that explains experts that are faster than the bound: identical prompts use few experts."""
-    if comparison.estimate.workload.routing == UNIFORM and any("expert_" in name for name in row.operators):
+    if comparison.estimate.workload.routing.name == UNIFORM.name and any("expert_" in name for name in row.operators):
         yield "; if the prompts are identical, use "
         yield Option("routing", "same")
 

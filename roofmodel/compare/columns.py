@@ -88,15 +88,15 @@ ROWS = Table(
             "occurrences", "×", COUNT, "row.occurrences", priority=5, meaning="occurrences of the operators in a pass",
             text=lambda each: units.significant(each.row.occurrences) if each.row.occurrences != 1 else "",
         ),
-        Column(None, "kernels", NUMBER, "row.kernels", priority=4),
-        Column("predicted_flops", "FLOPs", FLOP, "row.cost.flops", priority=3, meaning="counted FLOPs of a pass"),
+        Column(None, "kernels", NUMBER, "row.kernels", priority=3),
+        Column("predicted_flops", "FLOPs", FLOP, "row.cost.flops", priority=2, meaning="counted FLOPs of a pass"),
         Column("measured_flops", value="row.measured_flops", meaning="FLOPs by the counters; null without counters"),
         Column(
             None, "× FLOPs", COUNT, priority=8, legend="× FLOPs: measured / counted FLOPs",
             text=lambda each: _ratio(each.row.measured_flops, each.row.cost.flops),
         ),
         Column(
-            "predicted_bytes", "bytes", BYTES, "row.cost.bytes", priority=2,
+            "predicted_bytes", "bytes", BYTES, "row.cost.bytes", priority=1,
             meaning="counted bytes of a pass: compulsory DRAM traffic",
         ),
         Column(
@@ -106,7 +106,7 @@ ROWS = Table(
             None, "× bytes", COUNT, priority=7, legend="× bytes: measured / counted DRAM bytes",
             text=lambda each: _ratio(each.row.measured_bytes, each.row.cost.bytes),
         ),
-        Column("bound", "bound by", value="row.bound", priority=1, meaning="the limiting ceiling"),
+        Column("bound", "bound by", value="row.bound", priority=4, meaning="the limiting ceiling"),
         Column("bound_seconds", "bound", DURATION, "row.bound_seconds", meaning="the least time of a pass"),
         Column(
             "expected_seconds", "expected", DURATION, "row.expected_seconds", priority=9,
@@ -121,7 +121,8 @@ ROWS = Table(
             text=lambda each: _share(each.row.bound_seconds, each.row),
         ),
         Column(
-            None, "of exp.", COUNT, priority=6, legend="of exp.: expected / achieved",
+            None, "of exp.", COUNT, priority=6,
+            legend="of exp.: expected / achieved, above 100% if faster than expected",
             text=lambda each: _share(each.row.expected_seconds, each.row),
         ),
         Column(

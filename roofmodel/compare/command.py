@@ -35,6 +35,12 @@ class CompareReport(Result):
 
         return document(self.comparison)
 
+    def complete(self) -> Document:
+        """The document of files, with all unmatched kernels and all reasons."""
+        from roofmodel.compare.answer import document
+
+        return document(self.comparison, most=None)
+
     @property
     def totals(self) -> dict[str, Any]:
         """Sums over one pass of each phase, as in the JSON."""

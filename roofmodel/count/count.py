@@ -26,7 +26,7 @@ from roofmodel.counting.operator import Cost
 from roofmodel.counting.tensors import FORMATS
 from roofmodel.counting.vector_flops import NORM
 from roofmodel.devices.device import Device
-from roofmodel.errors import Option, RoofError, WorkloadError, choices, cut, shorten
+from roofmodel.errors import Option, RoofError, WorkloadError, choices, cut, kind_of, shorten
 from roofmodel.files.text_files import printable
 from roofmodel.options.values import Optimizer
 from roofmodel.roofline.vector_operators import OPERATORS
@@ -178,7 +178,7 @@ def _build(target: str, torch: Any) -> Any:
     module = factory
     if not isinstance(factory, torch.nn.Module):
         if not callable(factory):
-            raise WorkloadError(f"{target} is a {type(factory).__name__}, not a function that returns a torch module")
+            raise WorkloadError(f"{target} is {kind_of(factory)}, not a function that returns a torch module")
         if required := _required_arguments(factory):
             raise WorkloadError(
                 f"{target} needs arguments ({', '.join(required)}); give a function without arguments, such as "
@@ -191,7 +191,7 @@ def _build(target: str, torch: Any) -> Any:
             except Exception:  # the constructor needs real values
                 module = factory()
     if not isinstance(module, torch.nn.Module):
-        raise WorkloadError(f"{target} returns a {type(module).__name__}, not a torch module")
+        raise WorkloadError(f"{target} returns {kind_of(module)}, not a torch module")
     with user_errors(target):
         return module.to("meta").eval()
 

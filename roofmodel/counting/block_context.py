@@ -157,5 +157,6 @@ def _stage_collective(name: str, step: Step) -> Collective:
 def _stage_exchange(stack: Stack, step: Step, times: int, collective: Collective, line: str) -> Iterator[Operator]:
     """One exchange between stages, `times` per pass; nothing if it neither moves data nor has a gradient."""
     if times and (collective.moves or step.phase == "train"):
-        sizes = {**step.token_axes, "d": stack.hidden, "dt": ceil_div(stack.hidden, step.parallel.tp)}
+        width = stack.hidden * (stack.streams.count if stack.streams else 1)
+        sizes = {**step.token_axes, "d": width, "dt": ceil_div(width, step.parallel.tp)}
         yield replace(Builder(sizes, step.widths).exchange(f"stage.{collective.name}", line, collective), passes=times)

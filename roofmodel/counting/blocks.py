@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from roofmodel.counting import vector_flops
 from roofmodel.counting.block_context import (
@@ -31,6 +31,7 @@ from roofmodel.models.architecture import Architecture, Head, HeadStage, Network
 from roofmodel.models.layers import (
     MLP,
     Attention,
+    CompressedAttention,
     CrossAttention,
     DeltaRule,
     Embedding,
@@ -50,11 +51,15 @@ from roofmodel.models.layers import (
 )
 from roofmodel.numbers.algebra import quotient
 
+if TYPE_CHECKING:
+    from roofmodel.counting.layers.hyper_connections import HyperConnections
+
 # Kind of part -> name of its sublayer, output tensor, and the function of this package that builds its operators.
 # Functions are given by name, so that only the modules of the parts of the model are imported.
 BLOCKS: dict[type, tuple[str, str, str]] = {
     Attention: ("attention", "a[b t d]", "transformer.attention"),
     LatentAttention: ("attention", "a[b t d]", "latent_attention.latent_attention"),
+    CompressedAttention: ("attention", "a[b t d]", "compressed_attention.compressed_attention"),
     CrossAttention: ("cross_attention", "a[b t d]", "transformer.cross_attention"),
     MLP: ("mlp", "m[b t d]", "transformer.feed_forward"),
     MoE: ("mlp", "m[b t d]", "transformer.experts"),
@@ -97,14 +102,27 @@ def stack_operators(stack: Stack, step: Step) -> Iterator[Operator]:
     """The operators of a stack: embedding, layers, final norm; of a pipeline stage, those on this stage."""
     if stack.stage_slice.first:
         yield from embedding(stack, step)
+        if hyper := hyper_connections(stack, step):
+            yield from hyper.expand_embedding()
     yield from receive_activations(stack, step)
     for layer, indices in stack.kinds:
         for operator in transformer_layer(layer, stack, step):
             yield replace(operator, layers=indices)
     yield from send_activations(stack, step)
+    if stack.stage_slice.last and (hyper := hyper_connections(stack, step)):
+        yield from hyper.close()
     if stack.final_norm:
         x = f"x[b {step.parallel.rows} d]"
         yield norm(Builder({**step.token_axes, "d": stack.hidden}, step.widths), "final", stack.final_norm, x, x)
+
+
+def hyper_connections(stack: Stack, step: Step) -> HyperConnections | None:
+    """The operators of the residual streams; None for a model with one stream."""
+    if stack.streams is None:
+        return None
+    from roofmodel.counting.layers.hyper_connections import HyperConnections
+
+    return HyperConnections(stack, stack.streams, step)
 
 
 def stage_operators(model_operators: Sequence[Operator], stack: Stack, step: Step) -> tuple[Operator, ...]:
@@ -213,8 +231,12 @@ def transformer_layer(layer: Layer, stack: Stack, step: Step) -> Iterator[Operat
     added before the all-reduce, unless a branch has a norm on its output.
     """
     build, rows = Builder({**step.token_axes, "d": stack.hidden}, step.widths), step.parallel.rows
+    hyper = hyper_connections(stack, step)
     x = f"x[b {rows} d]"
     for sublayer in layer:
+        if hyper:
+            x = f"c[b {rows} d]"
+            yield from hyper.collapse(BLOCKS[type(sublayer.branches[0].part)][0])
         reads, outputs, places = x, list[str](), list[str]()
         separate_sums = len(sublayer.branches) == 1 or any(branch.after for branch in sublayer.branches)
         for branch in sublayer.branches:
@@ -245,7 +267,10 @@ def transformer_layer(layer: Layer, stack: Stack, step: Step) -> Iterator[Operat
             yield residual(build, f"{place}_branches", " + ".join(outputs), outputs[0])
             outputs = outputs[:1]
             yield norm(build, f"{place}_together", sublayer.sum_norm, outputs[0], outputs[0])
-        yield residual(build, place, " + ".join([x, *outputs]), x)
+        if hyper:
+            yield from hyper.expand(place, outputs[0])
+        else:
+            yield residual(build, place, " + ".join([x, *outputs]), x)
         if sublayer.after:
             yield norm(build, place, sublayer.after, x, x)
 
@@ -266,7 +291,7 @@ def shared_input(part: Part, build: Builder, step: Step, place: str, reads: str)
     """
     if step.parallel.sequence:
         yield from gather_tokens(build, step, place, reads, ALL_TOKENS)
-    elif not isinstance(part, LatentAttention):
+    elif not isinstance(part, LatentAttention | CompressedAttention):
         yield from replicated_input(build, step, place, reads)
 
 

@@ -78,10 +78,13 @@ class Memory(NamedTuple):
     gradients: Number = 0
     optimizer: Number = 0
     kept: Number = 0  # part of `activations`: what the forward pass keeps for the backward pass
+    logits: Number = 0  # in training: what the loss keeps of them, and their gradient; 0 where the peak is later
+    other: Number = 0  # in training: the buckets of DistributedDataParallel
 
     @property
     def total(self) -> Number:
-        return self.weights + self.kv_cache + self.activations + self.gradients + self.optimizer
+        roles = self.weights, self.kv_cache, self.activations, self.gradients, self.optimizer, self.logits, self.other
+        return sum(roles)
 
     def larger(self, other: Memory) -> Memory:
         """The one with the larger total; elementwise for arrays."""

@@ -15,7 +15,7 @@ from roofmodel.counting.operator import Operator
 from roofmodel.counting.passes import Memory, Walk, as_eager, gpu_share, one_pass
 from roofmodel.counting.workload import Step, Workload
 from roofmodel.models.architecture import Architecture, kinds_of_stages, shard
-from roofmodel.numbers.algebra import Number, is_just, mean, trace_branches
+from roofmodel.numbers.algebra import Number, is_just, mean, trace_branches, whole
 
 
 def operators(arch: Architecture, step: Step) -> tuple[Operator, ...]:
@@ -43,6 +43,19 @@ def operators_and_eager(arch: Architecture, step: Step) -> tuple[tuple[Operator,
     from roofmodel.counting.training_share import TrainingShare
 
     return TrainingShare(arch, step).operators_and_eager(step)
+
+
+def model_flops(operators: Sequence[Operator]) -> Number:
+    """Matmul FLOPs of all occurrences, without what the backward pass recomputes: layers, and scores inside a fused
+    attention."""
+    total: Number = 0
+    for op in operators:
+        flops = op.matmul_flops
+        if op.stage == "backward" and op.parts:
+            flops = sum(part.matmul_flops for part in op.parts if ".grad" in part.name)
+        if op.stage != "recomputation":
+            total = total + whole(op.count * flops)
+    return total
 
 
 def distinct_stages(arch: Architecture, step: Step) -> list[tuple[int, Step]]:

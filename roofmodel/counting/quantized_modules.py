@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from roofmodel.models.quantization import Quantization
 
-_MLP = ("mlp", "feed_forward", "block_sparse_moe")
+_MLP = ("mlp", "feed_forward", "block_sparse_moe", "ffn")
 _MLP_MATRICES = {"gate": ("gate_proj", "w1"), "up": ("up_proj", "w3"), "down": ("down_proj", "w2")}
 # Names of one family or a few: OPT, Phi, GPT-2 and StarCoder2, GPT-J, GPT-NeoX, BLOOM and Falcon, MPT
 _OTHER_MLP_NAMES = {
@@ -27,6 +27,10 @@ _OTHER_ATTENTION_NAMES = {
         "self_attention.dense",
     ),
 }  # fmt: skip
+_DEEPSEEK_V4_NAMES = {
+    "q_down": "wq_a", "q_up": "wq_b", "kv": "wkv", "out_down": "wo_a", "out": "wo_b", "index_q": "indexer.wq_b",
+}  # fmt: skip
+"""Names in `attn` of DeepSeek's published code."""
 
 
 def _modules() -> dict[str, tuple[str, ...]]:
@@ -51,6 +55,9 @@ def _modules() -> dict[str, tuple[str, ...]]:
             f"{block}.{shared}.{module}"
             for block in _MLP for shared in ("shared_experts", "shared_expert") for module in modules
         )  # fmt: skip
+    modules_by_matrix |= {"W_kv": ("self_attn.kv_proj",), "W_out_down": ("self_attn.o_a_proj",)}
+    for name, module in _DEEPSEEK_V4_NAMES.items():
+        modules_by_matrix[f"W_{name}"] += (f"attn.{module}",)
     for name, others in {**_OTHER_ATTENTION_NAMES, **_OTHER_MLP_NAMES}.items():
         modules_by_matrix[f"W_{name}"] += others
     linear = {

@@ -5,6 +5,7 @@
 Tensor names give the role of a tensor:
 
 * `W_up`: a matrix of a linear layer, which quantized checkpoints quantize;
+* `H_mix`: a matrix that quantized checkpoints keep in the working format;
 * `E_token`, `B_up`, `G_norm`: other parameters (tables, biases, gains), stored in the working format;
 * `cache.k`: a tensor in the KV cache;
 * `index.column`: 32-bit indices;
@@ -83,6 +84,19 @@ AXES: dict[str, str] = {
     "hv": "key and value of one head, from the latent",
     "zk": "rank of the key-value latent",
     "zq": "rank of the query latent",
+    "ns": "residual streams (hyper-connections)",
+    "ns'": "residual streams, as the output of a square matrix",
+    "hw": "weights of a hyper-connection",
+    "hs": "factors of these weights",
+    "og": "groups of the output projection",
+    "ho": "inputs of one of these groups: the heads of a group",
+    "ro": "outputs of one of these groups",
+    "ce": "columns of a compression",
+    "m'": "tokens of a compressed entry",
+    "te": "compressed entries that the new tokens complete",
+    "se": "compressed entries",
+    "t:se": "pairs of a query and a compressed entry that are computed",
+    "t:sk": "pairs of a query and a compressed entry that the indexer keeps",
     "ki": "heads of the indexer",
     "hi": "head size of the indexer",
     "si": "tokens that the indexer keeps",
@@ -94,6 +108,7 @@ AXES: dict[str, str] = {
     "L": "layers",
     "y": "width of the per-layer inputs",
     "x": "experts",
+    "zx": "latent that the experts read and write",
     "b:t:x": "token-expert pairs that the router chose",
     "b:t:X": "token-expert pairs for the experts on all GPUs",
     "e": "width of the token embedding, where it differs from the hidden size",

@@ -2,7 +2,8 @@
 
 Mixed precision as in ZeRO (Rajbhandari et al., arXiv 1910.02054, section 3.1): Adam needs 16 bytes per parameter: 2 for
 the weight, 2 for the gradient and 12 for the optimizer state (fp32 master weight and two moments). Megatron-LM sums
-gradients in fp32 and needs 18. Weights of 32 bits or more need no master copy: 4 + 4 + 8 = 16 bytes.
+gradients in fp32 and needs 18, or 6 + 12 / replicas with ZeRO stage 1 (docs/user-guide/features/dist_optimizer.md);
+`Step.gradients` is this format. Weights of 32 bits or more need no master copy: 4 + 4 + 8 = 16 bytes.
 
 ZeRO stage 1 (section 5.1) divides the optimizer state by the number of replicas: 2 + 2 + 12 / replicas bytes. Each
 replica updates its shard of the weights, so gradients are reduce-scattered and updated weights are all-gathered, which
@@ -23,9 +24,9 @@ from roofmodel.counting.backward import backward, differentiable, kept, receives
 from roofmodel.counting.block_context import all_reduce
 from roofmodel.counting.operator import Builder, Collective, Operator
 from roofmodel.counting.passes import Memory, activation_bytes
-from roofmodel.counting.tensors import Tensor, Widths
+from roofmodel.counting.tensors import FORMATS, Format, Tensor, Widths
 from roofmodel.counting.workload import Step
-from roofmodel.numbers.algebra import Number, ceil_div, is_just, largest, maximum, quotient
+from roofmodel.numbers.algebra import Number, ceil_div, either, is_just, largest, maximum, quotient
 from roofmodel.options.values import Optimizer, Recompute
 
 OPTIMIZER_STATES: dict[str, tuple[str, ...]] = {"adam": ("m", "v"), "momentum": ("m",), "sgd": ()}
@@ -291,25 +292,44 @@ class InFlight(NamedTuple):
 def training_memory(
     training: TrainingStep, weights: Number, step: Step, parts: Sequence[InFlight], transient: Number
 ) -> Memory:
-    """Peak memory of a training step, which is reached when the backward pass starts.
+    """Peak memory of a training step, in the backward pass.
 
-    The activations are: those kept by all microbatches in flight, the live gradients of activations (`transient`), and
-    what the recomputation of one layer restores.
+    The activations are those kept by all microbatches in flight. When the backward pass starts, there are also the
+    result of the loss and the gradient of the logits. Later these are freed, and there are the live gradients of
+    activations (`transient`) and what the recomputation of one layer restores. The buckets of DistributedDataParallel
+    are copies of all gradients (its `gradient_as_bucket_view=False`).
     """
     stored = sum(part.microbatches * part.kept for part in parts)
+    gradients = _wider(step.widths.weights, step.gradients).bytes(training.parameters)
+    later, logits = largest(part.restored for part in parts) + transient, logit_bytes(training.forward, step)
     return Memory(
         weights=weights,
         kv_cache=0,
-        activations=stored + largest(part.restored for part in parts) + transient,
-        gradients=step.widths.weights.bytes(training.parameters),
+        activations=stored + either(later > logits, later, 0),
+        gradients=gradients,
         optimizer=optimizer_state_bytes(training.updated, step.widths, step.optimizer) if step.optimizer else 0,
         kept=stored,
+        logits=either(later > logits, 0, logits),
+        other=gradients if step.parallel.wrapper == "ddp" else 0,
     )
 
 
+def logit_bytes(forward: Sequence[Operator], step: Step) -> Number:
+    """Bytes of what the loss keeps of the logits, and of their gradient."""
+    losses = (operator for operator in forward if operator.name == "head.loss")
+    elements = ((loss.widths, loss.writes[0].elements(loss.sizes)) for loss in losses)
+    return sum(_wider(widths.dtype, step.logits).bytes(n) + widths.dtype.bytes(n) for widths, n in elements)
+
+
+def _wider(form: Format, other: str | None) -> Format:
+    """The wider of two number formats; the first one where the other is None."""
+    return form if other is None else max(form, FORMATS[other], key=lambda each: each.bits)
+
+
 def gradient_bytes(backward_pass: Sequence[Operator]) -> Number:
-    """Peak bytes of the live gradients of activations."""
-    return activation_bytes(backward_pass, excluded=lambda t: not _is_activation_gradient(t))
+    """Peak bytes of the live gradients of activations, without that of the logits."""
+    later = [operator for operator in backward_pass if not operator.name.startswith("head.loss")]
+    return activation_bytes(later, excluded=lambda t: not _is_activation_gradient(t) or t.name == "grad.logits")
 
 
 def _is_activation_gradient(tensor: Tensor) -> bool:
@@ -327,6 +347,8 @@ def kept_tensors(forward: Sequence[Operator]) -> KeptTensors:
 def kept_bytes(forward: KeptTensors, recompute: Recompute) -> tuple[Number, Number]:
     """Bytes of the activations kept from forward to backward pass, and of what recomputing one layer restores.
 
+    What the loss keeps is not among them (`logit_bytes`).
+
     Each layer keeps the inputs of its gradients and of its recomputation, each version of a tensor once.
     """
     writers: dict[str, tuple[Operator, bool]] = {}  # the last writer of a tensor, and whether it is recomputed
@@ -337,7 +359,7 @@ def kept_bytes(forward: KeptTensors, recompute: Recompute) -> tuple[Number, Numb
     for operator, wanted, reads in zip(*forward, strict=True):
         before, repeated = dict(writers), is_recomputed(operator, wanted, recompute)
         writers |= {t.name: (operator, repeated) for t in operator.writes}
-        needed = dict.fromkeys(reads, True)
+        needed = {} if operator.name == "head.loss" else dict.fromkeys(reads, True)
         if repeated:
             needed = dict.fromkeys((t for t in operator.reads if not t.is_parameter), False) | needed
         for tensor, by_gradient in needed.items():

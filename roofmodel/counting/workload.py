@@ -29,6 +29,7 @@ class Routing(NamedTuple):
     shares: tuple[float, ...] = ()
     path: str = ""  # of the file, as given
     origin: str = ""
+    capacity: float | None = None
 
     @property
     def given(self) -> str:
@@ -49,15 +50,21 @@ class ExpertLoad(NamedTuple):
 def expert_load(moe: MoE, routing: Routing, tokens: Number, gpus: Number) -> ExpertLoad:
     """The load of one of the `gpus` that share the experts, for this number of tokens.
 
-    Under uniform routing all GPUs have the mean load; otherwise the load is that of the busiest GPU. The experts of
+    An expert takes at most `capacity` times the mean number of tokens; the rest are dropped. Under uniform routing all
+    GPUs have the mean load; otherwise the load is that of the busiest GPU. The experts of
     `same` are spread over the GPUs as evenly as possible. With a file, consecutive experts are on one GPU.
     """
     if routing.shares:
-        return _busiest(moe, routing.shares, tokens, gpus)
-    if routing.name == "same":
+        load = _busiest(moe, routing.shares, tokens, gpus)
+    elif routing.name == "same":
         touched = ceil_div(moe.active, gpus)
-        return ExpertLoad(tokens * touched, touched)
-    return ExpertLoad(mean(tokens * moe.active, gpus), mean(touched_experts(moe, tokens), gpus))
+        load = ExpertLoad(tokens * touched, touched)
+    else:
+        load = ExpertLoad(mean(tokens * moe.active, gpus), mean(touched_experts(moe, tokens), gpus))
+    if routing.capacity is None or (routing.capacity >= 1 and routing == UNIFORM._replace(capacity=routing.capacity)):
+        return load
+    accepted = routing.capacity * tokens * moe.active / moe.experts
+    return load._replace(pairs=minimum(load.pairs, accepted * load.touched))
 
 
 def touched_experts(moe: MoE, tokens: Number) -> Number:
@@ -108,6 +115,7 @@ class Parallel(NamedTuple):
     * `sequence`: whether the `tp` GPUs also shard the tokens outside the blocks: norms, residual adds, dropout
       (Korthikanti et al., arXiv 2205.05198, section 4.2);
     * `zero`: 1 if the replicas shard the optimizer state (ZeRO stage 1; Megatron-LM's distributed optimizer);
+    * `overlaps`: what the engine overlaps in training (`engines/engine_file.py`, OVERLAPS);
     * `wrapper`: how replicas train (PyTorch's DistributedDataParallel or DataParallel, or gradients exchanged after the
       backward pass); None: one replica without a wrapper.
 
@@ -125,6 +133,7 @@ class Parallel(NamedTuple):
     sequence: bool = False
     zero: int = 0
     wrapper: DataParallel | None = None
+    overlaps: frozenset[str] = frozenset()
 
     @property
     def ways(self) -> dict[str, Number]:
@@ -274,6 +283,8 @@ class Workload(NamedTuple):
             passes, self.image, self.mla, self.optimizer, self.recompute,
             0 if self.decoder_seq is None else self.seq, self.parallel,
             1 if self.micro_batch is None else quotient(part, together), routing=self.routing,
+            gradients=self.engine.training and self.engine.training.gradients,
+            logits=self.engine.training and self.engine.training.logits,
         )  # fmt: skip
 
 
@@ -295,7 +306,8 @@ class Step(NamedTuple):
 
     `batch` is what one replica computes at once, in each of `microbatches`; counts are those of one GPU. `source` is
     the number of encoder tokens per sequence. A training step without an `optimizer` ends with the gradients. A decode
-    with a `chunk` computes prompt tokens in the same pass (`mixed_step.py`).
+    with a `chunk` computes prompt tokens in the same pass (`mixed_step.py`). `gradients` and `logits` are the formats
+    in which an engine keeps both in training; None: those of weights and activations. They change memory only.
     """
 
     phase: Phase
@@ -315,6 +327,8 @@ class Step(NamedTuple):
     microbatches: Number = 1
     chunk: PromptChunk | None = None
     routing: Routing = UNIFORM
+    gradients: str | None = None
+    logits: str | None = None
 
     @property
     def encodes(self) -> bool:
@@ -445,6 +459,33 @@ def pairs_in_blocks(step: Step, size: Number, blocks: Number) -> Number:
 def query_block_pairs(step: Step, size: Number, blocks: Number | None = None) -> Number:
     """Pairs of a query and a block of `size` keys that is not ahead of it; with `blocks`, at most so many per query."""
     return _added_by_new_tokens(step, lambda n: _blocks_of_queries(n, size, blocks))
+
+
+def entries(step: Step, ratio: Number) -> Number:
+    """Compressed entries of `ratio` tokens each that are complete after the pass; the mean over the passes."""
+    if step.cached and step.passes > 1:
+        return _added_by_new_tokens(step, lambda n: _entries_of_queries(n, ratio, None))
+    return step.mean_of(lambda tokens: (step.context + tokens) // ratio)
+
+
+def new_entries(step: Step, ratio: Number) -> Number:
+    """Compressed entries that the new tokens of a pass complete."""
+    return _added_by_new_tokens(step, lambda n: n // ratio)
+
+
+def entry_pairs(step: Step, ratio: Number, kept: Number | None = None) -> Number:
+    """Pairs of a query and a complete compressed entry, at most `kept` per query; all pairs under eager attention."""
+    if step.attention == "eager" and step.cached and step.passes > 1:
+        return step.tokens * entries(step, ratio)
+    if step.attention == "eager":
+        return step.mean_of(lambda tokens: tokens * ((step.context + tokens) // ratio))
+    return _added_by_new_tokens(step, lambda n: _entries_of_queries(n, ratio, kept))
+
+
+def _entries_of_queries(n: Number, ratio: Number, kept: Number | None) -> Number:
+    """The sum over i <= n of min(i // ratio, kept)."""
+    most = n // ratio if kept is None else minimum(n // ratio, kept)
+    return ratio * half(most * (most - 1)) + (n - most * ratio + 1) * most
 
 
 def _blocks_of_queries(n: Number, size: Number, blocks: Number | None) -> Number:

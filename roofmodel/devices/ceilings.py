@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from roofmodel.devices.device import Device
-from roofmodel.devices.parts import HOW_BANDWIDTH, HOW_PEAK, Level, Measured, Pipe
+from roofmodel.devices.parts import HOW_BANDWIDTH, HOW_PEAK, SUSTAINED, Level, Measured, Pipe
 from roofmodel.numbers.units import si
 
 TOLERANCE = 0.025  # datasheets round: 33.45 TFLOP/s becomes 34 TFLOP/s
@@ -65,8 +65,8 @@ def with_boost_clock(device: Device, clock: float) -> Device:
 
 
 def measured_ceilings(device: Device) -> dict[str, Measured]:
-    """Pipe or level -> the highest measurement of it in the device's file."""
-    ascending = sorted(device.measured, key=lambda m: m.value)
+    """Pipe or level -> the highest measurement of it in the device's file, sustained rates apart."""
+    ascending = sorted((m for m in device.measured if m.by != SUSTAINED), key=lambda m: m.value)
     return {m.ceiling: m for m in ascending if m.ceiling in device.pipes or m.ceiling in device.levels}
 
 

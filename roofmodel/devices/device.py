@@ -31,10 +31,13 @@ from roofmodel.devices.calibration import (
     sets_of_kind,
     stated_parameters,
 )
-from roofmodel.devices.parts import DeviceFile, Level, Link, Measured, Pipe, Unaligned
+from roofmodel.devices.parts import SUSTAINED, DeviceFile, Level, Link, Measured, Pipe, Power, Unaligned
 from roofmodel.errors import LIST_HARDWARE, DeviceError, WorkloadError
 from roofmodel.files.text_files import YamlValue, read_yaml
 from roofmodel.numbers.algebra import maximum
+
+DRIVER_SHARE = 0.985
+"""What NVIDIA's driver leaves of DRAM: 0.983 to 0.990 on the cards without ECC in GDDR whose files state it."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +57,13 @@ class Device:
     sparse_pipes: Mapping[str, Pipe] = field(default_factory=dict)
     links: Mapping[str, Link] = field(default_factory=dict)
     measured: tuple[Measured, ...] = ()
+    power: Power | None = None
     unaligned: Unaligned | None = None
+    stated_capacity: int | None = None
     sources: Mapping[str, str] = field(default_factory=dict)
     calibration: Calibration | None = None
+    is_sustained: bool = False
+    """Whether expected times are those under long load, at the rates that the card sustains under its power limit."""
 
     @classmethod
     def load(cls, name: Hardware) -> Device:
@@ -81,7 +88,7 @@ class Device:
         return {
             (m.ceiling, m.by, self.sources[m.source]): m.value / self.pipes[m.ceiling].peak
             for m in self.measured
-            if m.ceiling.startswith("tensor_") and m.ceiling in self.pipes and m.source
+            if m.ceiling.startswith("tensor_") and m.ceiling in self.pipes and m.source and m.by != SUSTAINED
         }
 
     @property
@@ -160,6 +167,14 @@ class Device:
         return self.levels["dram"].capacity
 
     @property
+    def driver_capacity(self) -> float | None:
+        """The bytes of DRAM that programs see, as the driver states them; where the file has no figure, DRIVER_SHARE of
+        DRAM."""
+        if self.stated_capacity is not None or self.capacity is None:
+            return self.stated_capacity
+        return DRIVER_SHARE * self.capacity
+
+    @property
     def shares_memory(self) -> bool:
         """Whether the GPU is part of a system on a chip, whose memory (LPDDR) it shares with the CPU."""
         return (self.levels["dram"].kind or "").startswith("LPDDR")
@@ -230,7 +245,9 @@ def _read(path: Path, kinds: tuple[str, ...], deferred: bool = False) -> Device:
         levels=file.levels(),
         links=file.links(),
         measured=file.measured(),
+        power=file.power(),
         unaligned=file.unaligned(),
+        stated_capacity=file.driver_capacity(),
         sources=file.sources,
     )
     if not kinds:

@@ -1,16 +1,66 @@
-"""Parts of a device: pipes (execution units), memory levels, links, measured ceilings; and the reader of its YAML file.
+"""Parts of a device: pipes (execution units), memory levels, links, measured ceilings, power; the reader of its YAML.
 
-All values are in base units: FLOP/s, bytes per second, bytes, hertz. Peaks are dense. An unknown value is None. The
-calibration of a device is read in `device.py`.
+All values are in base units: FLOP/s, bytes per second, bytes, hertz, watts, joules. Peaks are dense. An unknown value
+is None. The calibration of a device is read in `device.py`.
+
+Choi, Bedard, Fowler and Vuduc, "A Roofline Model of Energy", IPDPS 2013: a FLOP and a byte cost energy, so that the
+power of a kernel is
+
+    P = idle + energy of a FLOP x FLOP/s + energy of a byte x bytes/s
+
+A card whose mean power exceeds its limit lowers its clock. So a load that lasts takes at least its energy above
+idle / (limit - idle).
+
+A file may also state a rate that a card sustains at a site, whatever the reason: it is a ceiling of each kernel.
 """
 
 import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from roofmodel.errors import DeviceError, shorten
 from roofmodel.files.text_files import YamlValue, printable, read_yaml
 from roofmodel.numbers.units import si
+
+SUSTAINED = "sustained"
+"""The name in `by` of a measured ceiling under long load."""
+
+
+class Power(NamedTuple):
+    """The power limit of a card and its power at boost clock without work, in watts, and the energies above that.
+
+    `energy` has the joules of a FLOP by pipe, and of a byte of `dram`, at `clock` (hertz; None if unknown). `sources`
+    has the sources of `limit`, `idle`, and each energy.
+    """
+
+    limit: float
+    idle: float
+    clock: float | None = None
+    energy: Mapping[str, float] = {}
+    sources: Mapping[str, str | None] = {}
+
+    @property
+    def budget(self) -> float:
+        """The watts that work may draw."""
+        return self.limit - self.idle
+
+
+class MeasuredCeiling(Protocol):
+    """A measured ceiling, as far as this module reads it."""
+
+    @property
+    def ceiling(self) -> str: ...
+    @property
+    def by(self) -> str: ...
+    @property
+    def value(self) -> float: ...
+
+
+def stated_rates(measured: Iterable[MeasuredCeiling]) -> dict[str, float]:
+    """Pipe or memory level -> the sustained rate that a device's file states; the lowest of several."""
+    descending = sorted(measured, key=lambda each: -each.value)
+    return {each.ceiling: each.value for each in descending if each.by == SUSTAINED}
 
 
 class Pipe(NamedTuple):
@@ -117,7 +167,7 @@ _CAPABILITY = re.compile(r"\d{1,2}\.\d")
 
 _TOP = (
     "name", "vendor", "generation", "compute_capability", "form_factor", "multiprocessors", "clocks",
-    "pipes", "sparse_pipes", "memory", "links", "measured", "unaligned_gemms", "source", "sources", "like",
+    "pipes", "sparse_pipes", "memory", "links", "measured", "power", "unaligned_gemms", "source", "sources", "like",
     "calibration",
 )  # fmt: skip
 _PIPE = ("peak", "per_multiprocessor", "per_clock", "clock", "accumulator", "source")
@@ -165,8 +215,18 @@ class DeviceFile:
         """The memory levels."""
         return {
             n: _level(n, p, self.clocks, self.multiprocessors, self._sources)
-            for n, p in self._top["memory"].mapping(LEVELS, required=("dram",)).items()
+            for n, p in self._top["memory"].mapping((*LEVELS, "driver"), required=("dram",)).items()
+            if n != "driver"
         }
+
+    def driver_capacity(self) -> int | None:
+        """The bytes of DRAM that the driver leaves to programs; None if not stated."""
+        memory = self._top["memory"].mapping()
+        if "driver" not in memory:
+            return None
+        entries = memory["driver"].mapping(("capacity", "source"), required=("capacity", "source"))
+        self._sources.name(entries)
+        return int(entries["capacity"].quantity("B"))
 
     def links(self) -> dict[str, Link]:
         """The links to other devices and to the host."""
@@ -177,6 +237,10 @@ class DeviceFile:
         return (
             tuple(_measured(p, self._sources) for p in self._top["measured"].items()) if "measured" in self._top else ()
         )
+
+    def power(self) -> Power | None:
+        """The power limit and the energies of FLOPs and bytes."""
+        return _power(self._top["power"], self.clocks, self._sources) if "power" in self._top else None
 
     def unaligned(self) -> Unaligned | None:
         """What GEMMs with rows that are not multiples of 16 bytes reach of the tensor cores' rate."""
@@ -336,3 +400,19 @@ def _measured(node: YamlValue, sources: _Sources) -> Measured:
         raise entries["ceiling"].error(f"ceiling {ceiling!r} is neither a pipe nor a memory level: {ceilings}")
     unit = "B/s" if ceiling in LEVELS else "FLOP/s"
     return Measured(ceiling, entries["by"].text(), entries["value"].quantity(unit), sources.name(entries))
+
+
+def _power(node: YamlValue, clocks: dict[str, float], sources: _Sources) -> Power:
+    entries = node.mapping(("limit", "idle", "clock", "energy", "source"), required=("limit", "idle", "energy"))
+    values = {name: entries[name] for name in ("limit", "idle")}
+    energies = entries["energy"].mapping(("dram", *PIPES))
+    figures, of_figures = dict[str, float](), dict[str, str | None]()
+    own = sources._replace(usual=sources.name(entries))
+    for name, each in (values | energies).items():
+        stated = each.mapping(("value", "source"), required=("value",)) if each.is_mapping else {"value": each}
+        unit = "W" if name in values else "J/B" if name == "dram" else "J/FLOP"
+        figures[name], of_figures[name] = stated["value"].quantity(unit), own.name(stated)
+    limit, idle = (figures.pop(name) for name in values)
+    if idle >= limit:
+        raise values["idle"].error(f"{node.path}: idle, {idle:g} W, must be below limit, {limit:g} W")
+    return Power(limit, idle, _clock(entries, clocks), figures, of_figures)

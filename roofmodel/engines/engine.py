@@ -22,8 +22,10 @@ from roofmodel.engines.engine_file import (
     Host,
     Kernels,
     LaunchTime,
+    ServingMemory,
     Training,
     kernels_of_file,
+    numbers_of,
     read,
 )
 from roofmodel.errors import SWEEP, EngineError, Option, choices, shorten
@@ -46,13 +48,16 @@ class Engine(NamedTuple):
 
     `extra_kernels` are kernels that it runs besides those of the operators. `pads_vocabulary`: it adds rows to the
     embedding up to a multiple of 64 or more. `autocast` is the format of torch.autocast. `training` is None where it
-    only serves. `options` are those of `launch` and `autocast` that a user may set, `settings` those that are set.
+    only serves, `memory` where the file does not say how it divides a GPU's memory. `since`: the file is for versions
+    from this one, up to that of the next file. `options` are those of `launch` and `autocast` that a user may set,
+    `settings` those that are set.
     `kernel_names` are in the names of its kernels and NVTX ranges, and of the engines that run its kernels.
     """
 
     id: str = ""
     name: str = ""
     version: str = ""
+    since: tuple[int, ...] | None = None
     file: str = ""
     kernels: Kernels = {}  # noqa: RUF012
     launch: LaunchTime | None = None
@@ -64,6 +69,7 @@ class Engine(NamedTuple):
     collectives: str = ""
     all_reduce: AllReduce | None = None
     host: Host = Host()
+    memory: ServingMemory | None = None
     training: Training | None = None
     options: tuple[str, ...] = ()
     settings: tuple[tuple[str, str], ...] = ()
@@ -121,6 +127,13 @@ class Engine(NamedTuple):
             if kind in CHOICES.get(key, ()):
                 return tuple(sorted(names, key=lambda name: not is_chosen(name, value)))
         return tuple(names)
+
+    def expert_parallel(self, formats: str, generation: str | None) -> tuple[str, ...]:
+        """The kernels that compute experts in these formats where GPUs shard them; none if these are the usual ones, or
+        an option chooses one."""
+        if any("experts" in CHOICES.get(key, ()) for key, _ in self.settings):
+            return ()
+        return self.kernels.get(("expert_parallel", generation or ANY, formats), ())
 
     def names(self, *kinds: str) -> list[str]:
         """The kernels of some kinds, for all generations and formats."""
@@ -226,7 +239,7 @@ def find(name: str | os.PathLike[str], before: tuple[Path, ...] = ()) -> Path:
         path = Path(text).expanduser()
         return before[-1].parent / path if before else path
     searched = (FOLDER,) if before and before[-1].parent == FOLDER else folders()
-    files = [path for folder in searched if (path := folder / f"{text.lower()}.yaml").is_file()]
+    files = [path for folder in searched if os.path.isfile(path := folder / f"{text.lower()}.yaml")]
     if not files and before and text == before[-1].stem:
         files = [before[-1]]
     if files:
@@ -238,6 +251,10 @@ def find(name: str | os.PathLike[str], before: tuple[Path, ...] = ()) -> Path:
         if version and f"{engine.version}.".startswith(f"{version}."):
             return path
         others = [other for other in names() if other.startswith(f"{base}@")]
+        since = {(_read(each, before).since or (), each) for each in (path, *map(find, others))}
+        earlier = [each for each in since if each[0] and each[0] <= numbers_of(version)]
+        if numbers_of(version) and earlier:
+            return max(earlier)[1]
         raise EngineError(
             Option("engine", text), f": there is no file for this version of {engine.name}; ",
             f"known: {', '.join([f'{base} ({engine.version})', *others])}",

@@ -1,17 +1,152 @@
-"""What an engine's YAML file states: the known names, the records of its values, and their reader.
+"""How a serving engine divides the memory of a GPU when it starts: the section `memory` of an engine's file.
+
+The engine loads the weights, measures or estimates what a step needs besides them, and gives the rest to the KV cache:
+
+    device   utilization x device - weights - outside torch - activations (- CUDA graphs)          vLLM
+    free     utilization x (device - outside torch) - weights                                      SGLang
+    rest     utilization x (device - weights - outside torch - activations)                        TensorRT-LLM
+
+`device` is what the driver states. Activations are the peak of a pass over as many prompt tokens as a step has at most
+(the token budget), or the sampler's, which sorts the logits of as many sequences as a step has at most.
+
+What an engine's YAML file states: the known names, the records of its values, and their reader.
 
 Messages of the reader name file and line.
 """
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 from roofmodel.errors import EngineError, choices
 from roofmodel.files.text_files import YamlValue, read_yaml
 from roofmodel.numbers import units
+from roofmodel.numbers.algebra import Number
 from roofmodel.options.values import ComputeFormat, DataParallel, StorageFormat
+
+SHARES = ("device", "free", "rest")
+"""What the utilization is a share of."""
+
+
+class StartDefaults(NamedTuple):
+    """Limits of a step on GPUs from a memory size and with a tensor-parallel size from `tp`; None: no limit.
+
+    `graph_sequences`: the largest batch with a CUDA graph, for SGLang's default of the utilization.
+    """
+
+    memory: float = 0.0
+    tp: int = 1
+    besides: tuple[str, ...] = ()  # generations to which it does not apply
+    token_budget: int | None = None
+    max_seqs: int | None = None
+    graph_sequences: int = 0
+
+    def applies(self, device: float, generation: str | None, tp: int) -> bool:
+        """Whether it is for a GPU with so much memory, and for so many of them."""
+        return device >= self.memory and tp >= self.tp and generation not in self.besides
+
+
+class Reserve(NamedTuple):
+    """The default of the utilization as 1 - reserve / device: bytes for each engine, for each token of the budget, each
+    sequence of the largest CUDA graph and each GPU; at least `minimum` on GPUs of more than 60 GiB."""
+
+    fixed: float = 0.0
+    token: float = 0.0
+    sequence: float = 0.0
+    gpu: float = 0.0
+    minimum: float = 0.0
+
+
+LARGE = 60 * 2**30
+"""Bytes of a GPU from which Reserve has a minimum (SGLang)."""
+
+
+class ServingMemory(NamedTuple):
+    """The rule of an engine, and its constants in bytes of one GPU.
+
+    `outside_torch`: context, libraries and buffers of one GPU, and of one of several with tensor or expert parallelism.
+    `hidden_buffers`: hidden states of all tokens of a step that are alive besides the operators' tensors.
+    `sampler`: bytes for each logit besides the logits themselves; None where none is measured. `experts_kept`: the
+    outputs of the experts stay allocated while the sampler runs. `graphs`: CUDA graphs, for each layer.
+    `whole_prompts`: without chunked prefill, a step has at least the tokens of the longest sequence.
+    `starts_without`: it starts even if the cache is too small for one request.
+    """
+
+    share_of: str
+    utilization: float = 0.9
+    reserve: Reserve | None = None
+    outside_torch: tuple[float, float] = (0.0, 0.0)
+    hidden_buffers: int | None = None
+    sampler: float | None = None
+    experts_kept: bool = False
+    graphs: float | None = None
+    subtracts_graphs: bool = False
+    block: int = 1
+    whole_prompts: bool = False
+    starts_without: bool = False
+    defaults: tuple[StartDefaults, ...] = ()
+
+    def limits(self, device: float, generation: str | None, tp: int) -> StartDefaults:
+        """The limits of a step on such GPUs."""
+        applicable = (each for each in self.defaults if each.applies(device, generation, tp))
+        return next(applicable, StartDefaults())
+
+    def default_utilization(self, device: float, token_budget: Number, sequences: int, gpus: int) -> Number:
+        """The share that the engine uses unless its flag is given."""
+        if (each := self.reserve) is None:
+            return self.utilization
+        reserved = each.fixed + each.token * token_budget + each.sequence * sequences + each.gpu * gpus
+        return 1 - max(reserved, each.minimum if device > LARGE else 0.0) / device
+
+    def for_cache(self, device: float, utilization: Number, weights: Number, outside: float, step: Number) -> Number:
+        """The bytes of a GPU for the KV cache; negative where nothing is left. `step`: activations, and graphs if
+        they count."""
+        if self.share_of == "free":
+            return utilization * (device - outside) - weights
+        if self.share_of == "rest":
+            return utilization * (device - weights - outside - step)
+        return utilization * device - weights - outside - step
+
+
+def read_memory(value: YamlValue, base: ServingMemory | None, generations: Sequence[str]) -> ServingMemory:
+    """The section `memory`, with the constants of the engine that the file is like where it has none of its own."""
+    entries = value.mapping(ServingMemory._fields, required=() if base else ("share_of",))
+    fields: dict[str, Any] = {}
+    for key, entry in entries.items():
+        if key == "share_of":
+            fields[key] = entry.one_of(SHARES)
+        elif key == "utilization":
+            fields[key] = entry.number()
+            if not 0 < fields[key] <= 1:
+                raise entry.error(f"{entry.path} is {entry.text()!r}; it must be above 0 and at most 1, such as 0.9")
+        elif key == "reserve":
+            fields[key] = Reserve(**{name: each.quantity("B") for name, each in entry.mapping(Reserve._fields).items()})
+        elif key == "outside_torch":
+            of_each = entry.mapping(("one", "several"), required=("one", "several"))
+            fields[key] = of_each["one"].quantity("B"), of_each["several"].quantity("B")
+        elif key in ("hidden_buffers", "block"):
+            fields[key] = entry.integer()
+        elif key in ("sampler", "graphs"):
+            fields[key] = entry.quantity("B")
+        elif key == "defaults":
+            fields[key] = tuple(_defaults(each, generations) for each in entry.items())
+        else:
+            fields[key] = entry.flag()
+    return base._replace(**fields) if base else ServingMemory(**fields)
+
+
+def _defaults(value: YamlValue, generations: Sequence[str]) -> StartDefaults:
+    fields: dict[str, Any] = {}
+    for key, entry in value.mapping(StartDefaults._fields).items():
+        if key == "memory":
+            fields[key] = entry.quantity("B")
+        elif key == "besides":
+            fields[key] = tuple(item.one_of(generations) for item in entry.items())
+        else:
+            fields[key] = entry.integer()
+    return StartDefaults(**fields)
+
 
 FUSIONS = {
     "qkv": "projections of one attention layer that read the same input run as one GEMM",
@@ -37,6 +172,12 @@ EXTRA_KERNELS = {
 }
 """Kernels that an engine runs besides those of the operators. `roofmodel/timing/reference_code.py` has the bytes
 of each."""
+OVERLAPS = {
+    "gradients": "the exchange of gradients runs during the backward pass of the last microbatch",
+    "parameters": "the all-gather of updated weights runs during the forward pass of the first microbatch",
+    "tensor_parallel": "all-gathers and reduce-scatters of sequence parallelism run in parts during the GEMMs",
+}
+"""What an engine can overlap in training. `roofmodel/steps/overlap.py` has the time of each."""
 DEFAULT_CASES = {
     "decoder_inference": "prefill, decode and generation of a decoder, plans of a service, and `roof op`",
     "multi_gpu_training": "training of a transformer on several GPUs, unless --data-parallel differs from the engine's",
@@ -46,6 +187,7 @@ DEFAULT_CASES = {
 KINDS = (
     "gemm", "prefill_attention", "decode_attention", "experts", "encoder_attention", "latent_prefill", "latent_decode",
     "latent_products", "causal_convolution", "causal_convolution_update", "delta_rule_prefill", "delta_rule_decode",
+    "expert_parallel",
 )  # fmt: skip
 """Kinds of kernels of which an engine has its own, as in a device's calibration. Elementwise kernels are the same in
 all engines."""
@@ -69,19 +211,38 @@ class LaunchTime(NamedTuple):
 class Host(NamedTuple):
     """Seconds of the host in a step of a serving engine: per step, per sequence and per prompt token.
 
-    `overlapped`: the host prepares the next step while the GPU computes this one; otherwise the GPU waits.
+    `overlapped`: the host prepares the next step while the GPU computes this one; otherwise the GPU waits. No step
+    contains `request` and `request_token`: what a request and each token of its prompt take before and after the
+    prefill, until the client has the first token (HTTP, tokenizing, scheduling, detokenizing).
     """
 
     step: float = 0.0
     sequence: float = 0.0
     prompt_token: float = 0.0
     overlapped: bool = False
+    request: float = 0.0
+    request_token: float = 0.0
+
+    @property
+    def of_steps(self) -> "Host":
+        """The host in steps alone."""
+        return self._replace(request=0.0, request_token=0.0)
+
+    def outside_steps(self, prompt: Number) -> Number:
+        """Seconds until the first token of a request with a prompt of so many tokens, besides its prefill."""
+        return self.request + self.request_token * prompt
 
 
 class Training(NamedTuple):
-    """What an engine that trains does unless the options say otherwise: how replicas exchange gradients."""
+    """How an engine trains: how replicas exchange gradients unless the options say otherwise; the formats of the
+    gradients that it sums and of the logits that the loss keeps, where they are not those of weights and activations;
+    and what it overlaps.
+    """
 
     data_parallel: DataParallel
+    gradients: str | None = None
+    logits: str | None = None
+    overlaps: frozenset[str] = frozenset()
 
 
 class Benchmark(NamedTuple):
@@ -129,9 +290,9 @@ Kernels = Mapping[tuple[str, str, str], tuple[str, ...]]
 
 
 KEYS = (
-    "like", "name", "version", "launch", "runtime", "extra_kernels", "kernels", "fuses", "pads_vocabulary",
-    "collectives", "host", "training", "options", "default_for", "kernel_names", "runs_kernels_of", "benchmarks",
-    "source",
+    "like", "name", "version", "since", "launch", "runtime", "extra_kernels", "kernels", "fuses", "pads_vocabulary",
+    "collectives", "host", "memory", "training", "options", "default_for", "kernel_names", "runs_kernels_of",
+    "benchmarks", "source",
 )  # fmt: skip
 REQUIRED = ("name", "version", "kernels", "launch")  # without `like`
 RUNTIMES = ("eager", "megatron")
@@ -173,6 +334,8 @@ def read(path: Path, load: Callable[[str], Mapping[str, Any]]) -> dict[str, Any]
     for key, entry in entries.items():
         if key in ("name", "version"):
             fields[key] = entry.text()
+        elif key == "since":
+            fields[key] = numbers_of(entry.text())
         elif key == "launch":
             fields[key] = _launch(entry)
         elif key == "runtime":
@@ -191,9 +354,10 @@ def read(path: Path, load: Callable[[str], Mapping[str, Any]]) -> dict[str, Any]
             fields |= _collectives(entry)
         elif key == "host":
             fields[key] = _host(entry)
+        elif key == "memory":
+            fields[key] = read_memory(entry, fields.get(key), GENERATIONS)
         elif key == "training":
-            scheme = entry.mapping(Training._fields, required=Training._fields)["data_parallel"]
-            fields[key] = Training(scheme.one_of(get_args(DataParallel)))  # type: ignore[arg-type]
+            fields[key] = _training(entry)
         elif key == "options":
             fields[key] = tuple(item.one_of(OPTIONS) for item in entry.items())
         elif key == "kernel_names":
@@ -210,7 +374,7 @@ def kernels_of_file(path: Path) -> tuple[str, list[tuple[str, YamlValue]]]:
     """The engine that a valid file is `like`, or "", and the kind and the name of each kernel that the file states."""
     entries = read_yaml(path, EngineError, "an engine's YAML file").mapping()
     kernels = [
-        (kind, item)
+        ("experts" if kind == "expert_parallel" else kind, item)
         for kind, of_kind in (entries["kernels"].mapping() if "kernels" in entries else {}).items()
         for of_generation in _levels(of_kind, GENERATIONS).values()
         for listed in _levels(of_generation, None).values()
@@ -224,8 +388,9 @@ def kernels_of_file(path: Path) -> tuple[str, list[tuple[str, YamlValue]]]:
 
 
 def _base(value: YamlValue, load: Callable[[str], Mapping[str, Any]]) -> Mapping[str, Any]:
+    name = value.text()
     try:
-        return load(value.text())
+        return load(name)
     except EngineError as error:
         raise value.error(error.message) from None
 
@@ -259,6 +424,16 @@ def _host(value: YamlValue) -> Host:
     entries = value.mapping(Host._fields)
     times = {name: _seconds(entry, zero=True) for name, entry in entries.items() if name != "overlapped"}
     return Host(**times, overlapped="overlapped" in entries and entries["overlapped"].flag())
+
+
+def _training(value: YamlValue) -> Training:
+    fields = dict[str, Any]()
+    for key, entry in value.mapping(Training._fields, required=("data_parallel",)).items():
+        if key == "overlaps":
+            fields[key] = frozenset(item.one_of(OVERLAPS) for item in entry.items())
+        else:
+            fields[key] = entry.one_of(get_args(DataParallel if key == "data_parallel" else ComputeFormat))
+    return Training(**fields)
 
 
 def _benchmark_rule(value: YamlValue) -> BenchmarkRule:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from roofmodel.errors import Message, Option, WorkloadError
-from roofmodel.options.values import seconds_of
-from roofmodel.options.workload import seconds_text
+from roofmodel.options.values import seconds_of, seconds_text
 
 
 def removed_option(name: str, value: object) -> WorkloadError:

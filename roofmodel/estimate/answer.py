@@ -32,9 +32,11 @@ from roofmodel.steps.estimate import (
     describe_rate,
     describe_usable_memory,
     describe_workload,
+    energy_totals,
+    generation_totals,
     without_unit_of,
 )
-from roofmodel.steps.phase import PhaseEstimate, generation_totals, latencies
+from roofmodel.steps.phase import PhaseEstimate, latencies, to_first_token
 from roofmodel.steps.placed import Placed, total_cost
 from roofmodel.timing.roofline import ridge, route
 from roofmodel.timing.timing import Expected
@@ -42,6 +44,8 @@ from roofmodel.timing.timing import Expected
 LATENCY = {"prefill": "TTFT", "decode": "TPOT", "train": "step time"}
 """What the time of a phase is called: time to first token, time per output token."""
 UNKNOWN = "no expected time"
+NOTABLE_SHARE = 0.005
+"""The smallest share of a bound that a percentage shows."""
 
 
 def document(estimate: Estimate, *, ops: bool = False, roofline: bool = False) -> Document:
@@ -145,10 +149,10 @@ def _chart(estimate: Estimate, tables: Sequence[Sequence[tuple[str, OperatorRow]
     from roofmodel.report import chart
 
     marks = [
-        chart.Mark(letter, f"bold {style(row)}", row.cost.intensity, row.flops_per_second)
+        chart.Mark(letter, f"bold {style(row)}", row.kernels.intensity, row.flops_per_second)
         for table in tables
         for letter, row in table
-        if row.cost.flops
+        if row.has_mark
     ]
     device, dtype = estimate.device, estimate.workload.dtype
     lines = chart.roofline(marks, device.matmul_pipe(dtype).peak, device.bandwidth, min(64, width - chart.MARGIN - 3))
@@ -174,6 +178,7 @@ def summary(estimate: Estimate) -> list[tuple[str, str]]:
         *(("utilization", text) for text in _utilization(estimate.phases)),
         *_input(estimate),
         ("limited by", _join_phases(estimate.phases, [_limit(phase) for phase in estimate.phases])),
+        *_power(estimate.phases),
         ("memory", describe_memory(estimate)),
         ("max batch", describe_largest(estimate)),
     ]
@@ -182,12 +187,14 @@ def summary(estimate: Estimate) -> list[tuple[str, str]]:
 def _latencies(phase: PhaseEstimate) -> Iterator[tuple[str, str]]:
     name = phase.step.phase
     if name != "generate":
-        latency = _latency(phase.bound_seconds, phase.expected, plain(phase.exposed_host_seconds))
+        host = plain(phase.exposed_host_seconds) + plain(phase.outside_steps)
+        latency = _latency(phase.bound_seconds, to_first_token(phase, phase.expected), host)
         yield (LATENCY.get(name, "latency"), latency)
         return
     steps = _steps(phase)
     for label, time in latencies(phase).items():
-        yield (label.upper(), _latency(time.bound, time.expected) + steps * (label == "tpot"))
+        host = plain(phase.outside_steps) if label == "ttft" else 0
+        yield (label.upper(), _latency(time.bound, time.expected, host) + steps * (label == "tpot"))
 
 
 def _steps(phase: PhaseEstimate) -> str:
@@ -230,16 +237,15 @@ def _utilization(phases: tuple[PhaseEstimate, ...]) -> Iterator[str]:
     phase = phases[0]
     if len(phases) > 1 or phase.expected is None or phase.step.phase == "generate":
         return
-    (peak, bandwidth), seconds = phase.ceilings, plain(phase.expected.value)
-    model, executed = plain(phase.model_flops), plain(phase.cost.matmul_flops)
-    shares = {"MFU": model / seconds / peak}
-    if executed != model:
-        shares["HFU"] = executed / seconds / peak
-    shares["MBU"] = plain(phase.cost.bytes) / seconds / bandwidth
-    text = " · ".join(f"{name} {share:.1%}" for name, share in shares.items()) + " at the expected time"
-    if executed < model:
+    (peak, bandwidth), seconds, flops = phase.ceilings, plain(phase.expected.value), phase.mean_flops
+    model, all_pairs, executed = (f"{plain(each) / seconds / peak:.1%}" for each in flops)
+    text = f"MFU {model}"
+    if flops.all_pairs != flops.model:
         rewritten = {"ssm", "linear"} & {placed.operator.group for placed in phase.placed}
-        text += f" (MFU counts {'the GEMMs of the reference code' if rewritten else 'masked pairs'})"
+        text += f" ({all_pairs} with {'the GEMMs of the reference code' if rewritten else 'masked pairs'})"
+    if flops.executed != flops.model:
+        text += f" · HFU {executed}"
+    text += f" · MBU {plain(phase.cost.bytes) / seconds / bandwidth:.1%} at the expected time"
     yield text
 
 
@@ -258,7 +264,7 @@ def _input(estimate: Estimate) -> Iterator[tuple[str, str]]:
     }[pipeline.limit]
     batch = f"{units.seconds(loader.seconds)} per batch, {units.count(loader.workers, 'worker')}"
     yield ("input", f"{batch}{copy}; {units.count(pipeline.workers_to_hide, 'worker')} would hide the loader")
-    busy = f"GPU busy ≤ {pipeline.utilization:.0%}"
+    busy = f"GPU busy {pipeline.utilization:.0%}"
     yield ("with input", f"step ≥ {units.seconds(pipeline.seconds)}, ≤ {rate}, {busy}: {limit}")
 
 
@@ -271,7 +277,22 @@ def _limit(phase: PhaseEstimate) -> str:
     parts = phase.bound_parts | {"pipeline bubble": phase.idle.bound}
     largest = max(parts, key=lambda name: plain(parts[name]))
     share = plain(parts[largest]) / plain(phase.bound_seconds)
-    return f"{'memory (DRAM)' if largest == 'memory' else largest}, {share:.0%} of the bound"
+    text = f"{'memory (DRAM)' if largest == 'memory' else largest}, {share:.0%} of the bound"
+    return f"power; {text}" if phase.is_limited_by_power else text
+
+
+def _power(phases: tuple[PhaseEstimate, ...]) -> Iterator[tuple[str, str]]:
+    """`decode: 448 W (336 W to 700 W), 0.253 J per token`: mean power of one GPU, where the device states power."""
+    texts = []
+    for phase in phases:
+        totals = energy_totals(phase)
+        if totals["power_watts"] is None:
+            return
+        watts, low, high = (units.si(totals[f"power{end}_watts"], "W") for end in ("", "_low", "_high"))
+        per_token = totals.get("joules_per_token")
+        energy = units.si(totals["energy_joules"], "J") if per_token is None else f"{per_token:.3g} J per token"
+        texts.append(f"{watts} ({low} to {high}), {energy}")
+    yield "power", _join_phases(phases, texts)
 
 
 def _join_phases(phases: tuple[PhaseEstimate, ...], texts: list[str]) -> str:
@@ -286,26 +307,44 @@ def _unknown_format() -> str:
 
 
 def describe_memory(estimate: Estimate) -> str:
-    """`3.22 of 72 GiB (0.9 of 80 GiB): fits; weights 2.9 GiB, KV 300 MiB, activations 28.1 MiB`."""
+    """`3.22 of 72 GiB usable (90 % of 80): fits`, and a line with the memory by role."""
     need = estimate.memory
     if not estimate.has_total:
         known_roles = f"KV {units.binary(need.kv_cache)}, activations {units.binary(need.activations)}"
         return f"{_unknown_format()} ({known_roles})"
+    start = estimate.start
     roles = {
         "weights": need.weights,
         "KV": need.kv_cache,
-        "activations": need.activations,
+        "activations": start.activation_peak if start else need.activations,
+        "outside PyTorch": start and start.non_torch,
+        "CUDA graphs": start and start.subtracts_graphs and start.graphs,
+        "logits": need.logits,
         "gradients": need.gradients,
         "optimizer": need.optimizer,
+        "other": need.other,
     }
-    parts = ", ".join(f"{role} {units.binary(size)}" for role, size in roles.items() if size)
+    texts = {role: f"{role} {units.binary(size)}" for role, size in roles.items() if size}
+    if start and start.starts:
+        most = float(start.max_concurrency)
+        texts["KV"] += (
+            f" of {units.binary(start.kv_cache)} ({units.si(float(start.kv_tokens)).strip()} tokens, "
+            f"{int(most) if most >= 10 else units.significant(most)} requests of {start.max_len})"
+        )
+    parts = ", ".join(texts.values())
     if estimate.device.capacity is None:
         return f"{units.binary(need.total)}; the device's memory is not stated · {parts}"
     verdict = "fits" if estimate.fits else "does not fit"
+    if start and not start.starts:
+        left = units.binary(start.kv_cache) if start.kv_cache > 0 else "nothing"
+        verdict += (
+            f", {estimate.workload.engine.name} would refuse to start ({left} is left for a KV cache of "
+            f"{units.binary(start.request)} for {start.max_len} tokens)"
+        )
     of_each = " per GPU" if estimate.workload.parallel.gpus > 1 else ""
     usable = describe_usable_memory(estimate)
-    total = without_unit_of(usable.partition(" (")[0], units.binary(need.total))
-    return f"{total} of {usable}{of_each}: {verdict}; {parts}"
+    total = without_unit_of(usable.partition(" usable")[0], units.binary(estimate.needed))
+    return f"{total} of {usable}{of_each}: {verdict}\n{parts}"
 
 
 # --- Remarks ---------------------------------------------------------------------------------------
@@ -335,6 +374,7 @@ def describe_remarks(estimate: Estimate, phase: PhaseEstimate) -> list[str]:
     remarks = (
         _describe_stage(phase),
         describe_masked_pairs(phase),
+        describe_fusion(phase),
         describe_uncached(phase),
         describe_training(estimate, phase),
         describe_exchange(phase),
@@ -417,7 +457,21 @@ def describe_masked_pairs(phase: PhaseEstimate) -> str | None:
         return None
     if scans := [placed for placed in phase.placed if placed.operator.kind == "scan"]:
         return f"GEMM FLOPs: {ours}, {_gemms_of_scans(scans)}; the reference code, without fused kernels: {theirs}"
-    return f"GEMM FLOPs without masked token pairs: {ours}; eager attention computes all pairs: {theirs}"
+    return f"GEMMs take {ours}; eager attention, which also computes masked token pairs, takes {theirs}"
+
+
+def describe_fusion(phase: PhaseEstimate) -> str | None:
+    """What the bounds of fused kernels leave out of the total, which is that of the operators by themselves."""
+    counted = sum(placed.seconds for placed in phase.placed)
+    kernels = sum(
+        placed.operator.count * kernel.bound_seconds
+        for placed in phase.kernel_rows
+        if (kernel := placed.kernel_placement) is not None
+    )
+    saved = plain(counted - kernels)
+    if saved < NOTABLE_SHARE * phase.bound_seconds:
+        return None
+    return f"bounds of fused kernels: {units.seconds(saved)} less than the total, which is that of separate operators"
 
 
 def _gemms_of_scans(scans: Sequence[Placed]) -> str:

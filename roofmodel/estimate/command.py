@@ -64,9 +64,9 @@ class Report(Result):
     @property
     def totals(self) -> dict[str, dict[str, Any]]:
         """Totals by phase, with the keys of the JSON: `report.totals["decode"]["bound_seconds"]`."""
-        from roofmodel.steps.phase import phase_totals
+        from roofmodel.steps.estimate import energy_totals, phase_totals
 
-        return {phase.step.phase: phase_totals(phase) for phase in self.estimate.phases}
+        return {phase.step.phase: phase_totals(phase) | energy_totals(phase) for phase in self.estimate.phases}
 
     def _messages(self) -> Iterable[Text]:
         return self.estimate.notes
@@ -85,7 +85,8 @@ class Report(Result):
         for each, phase in zip(document["phases"], self.estimate.phases, strict=True):
             name, totals = each["phase"], each["totals"]
             latency = {"prefill": "ttft_seconds", "decode": "tpot_seconds"}.get(name)
-            latencies = {latency: totals["expected_seconds"]} if latency else {}
+            expected = totals["expected_seconds"]
+            latencies = {latency: expected and expected + phase.outside_steps} if latency else {}
             limit = phase.limit if self.estimate.has_total else None
             rows.append({"phase": name, "bound": limit, **totals, **memory, **latencies})
         return [*rows, *({f"op.{key}": value for key, value in op.items()} for op in super().rows_to_check())]

@@ -8,9 +8,10 @@ from roofmodel.counting.passes import NEED_WEIGHTS, without_weights
 from roofmodel.estimate.tables import MEMORY_OF_A_GPU, OPERATORS
 from roofmodel.numbers.algebra import plain
 from roofmodel.options.workload import key_of
-from roofmodel.steps.estimate import Estimate
+from roofmodel.steps.capacity import StartMemory
+from roofmodel.steps.estimate import Estimate, energy_totals, phase_totals, stage_totals
 from roofmodel.steps.options import engine_figures, options_in_effect
-from roofmodel.steps.phase import PhaseEstimate, phase_totals, stage_totals
+from roofmodel.steps.phase import PhaseEstimate
 from roofmodel.steps.placed import Placed, totals_of
 
 
@@ -32,6 +33,7 @@ def to_dict(estimate: Estimate) -> dict[str, Any]:
         "memory": {
             **MEMORY_OF_A_GPU.record(estimate.memory),
             **({} if estimate.has_total else dict.fromkeys(NEED_WEIGHTS)),
+            **start_document(estimate.start),
             "capacity": estimate.device.capacity,
             "usable": None if estimate.usable_memory is None else int(estimate.usable_memory),
             "fits": estimate.fits,
@@ -43,11 +45,23 @@ def to_dict(estimate: Estimate) -> dict[str, Any]:
     }
 
 
+def start_document(start: StartMemory | None) -> dict[str, Any]:
+    """What a serving engine reports of its memory when it starts; None where it is not stated."""
+    return {
+        "kv_tokens": start and int(start.kv_tokens),
+        "max_concurrency": start and start.max_concurrency,
+        "non_torch_bytes": start and start.non_torch,
+        "activation_peak_bytes": start and start.activation_peak,
+        "graph_bytes": start and start.graphs,
+    }
+
+
 def _phase(estimate: Estimate, phase: PhaseEstimate) -> dict[str, Any]:
     """A phase with its totals by stage; without what depends on the bytes of weights in an unknown format."""
     document = phase_document(phase) | _stages(phase)
+    document["totals"] |= energy_totals(phase)
     if not estimate.has_total:
-        document["ops"] = [*map(_without_weights, phase.placed, document["ops"])]
+        document["ops"] = [*map(_without_weights, phase.kernel_rows, document["ops"])]
         for part in document.keys() & {"totals", "without_cache"}:
             document[part] = without_weights(document[part])
         if "stages" in document:
@@ -56,7 +70,8 @@ def _phase(estimate: Estimate, phase: PhaseEstimate) -> dict[str, Any]:
 
 
 NEED_BYTES = (
-    "bytes_read", "intensity", "bound", "bound_seconds", "expected_seconds", "implementation", "expected_from", "fused",
+    "bytes_read", "intensity", "bound", "bound_seconds", "kernel_bound_seconds", "expected_seconds",
+    "implementation", "expected_from", "fused", "fused_into",
 )  # fmt: skip
 """What is unknown of an operator that reads weights in an unknown format."""
 
@@ -74,11 +89,13 @@ def workload_document(estimate: Estimate) -> dict[str, Any]:
         "context": estimate.phases[-1].step.context,
         "attention": work.attention,
     }
+    if start := estimate.start:
+        values |= {"max_len": start.max_len, "token_budget": start.token_budget, "max_seqs": start.max_seqs}
     left_out = {"phase", "new_tokens", "mla"}
     left_out |= set() if arch.encoder else {"decoder_seq"}
     left_out |= set() if arch.image else {"image"}
     if "train" not in work.phases:
-        left_out |= {"optimizer", "recompute", "sequence_parallel", "zero"}
+        left_out |= {"optimizer", "overlap", "recompute", "sequence_parallel", "zero"}
     options = {key_of(name): value for name, value in values.items() if name not in left_out}
     return options | engine_figures(work.engine)
 
@@ -113,7 +130,7 @@ def phase_document(phase: PhaseEstimate) -> dict[str, Any]:
         "context": step.context,
         "microbatches": step.microbatches,
         "stage": step.parallel.stage,
-        "ops": OPERATORS.records(phase.placed),
+        "ops": OPERATORS.records(phase.kernel_rows),
         "totals": phase_totals(phase),
     }
     if phase.uncached is not None:
@@ -139,5 +156,6 @@ def flat(estimate: Estimate) -> list[dict[str, Any]]:
     return [
         {"phase": phase.step.phase} | (op if estimate.has_total else _without_weights(placed, op))
         for phase in estimate.phases
-        for placed, op in zip(phase.placed, OPERATORS.flat(phase.placed), strict=True)
+        for rows in [phase.kernel_rows]
+        for placed, op in zip(rows, OPERATORS.flat(rows), strict=True)
     ]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from roofmodel.devices.device import Device
 from roofmodel.errors import Option, WorkloadError
 from roofmodel.estimate.tables import OperatorRow, full_label, rows, with_letters
 from roofmodel.numbers import units
@@ -15,6 +17,7 @@ from roofmodel.report.operator_names import kind
 from roofmodel.roofline.panel import window
 from roofmodel.steps.estimate import Estimate, describe_parameters, describe_phase, describe_rate, describe_workload
 from roofmodel.steps.phase import PhaseEstimate
+from roofmodel.timing.roofline import has_sustained_rate, sustained_flops
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -45,8 +48,10 @@ LISTED = 0.02
 """The smallest share of a phase, of its bound or of its expected time, with which a row is in the legend."""
 FOOT = (
     "Bound: the least time that the ceilings allow. Size of a mark: share of the phase's bound. "
-    "Rows with the same letter are at one place."
+    "Rows with the same letter are close to each other."
 )
+
+SUSTAINED = " Dashed: GEMMs under long load."
 
 
 class MarkedRow(NamedTuple):
@@ -65,10 +70,10 @@ def draw(estimate: Estimate, path: Path, form: str) -> None:
     arch, device, dtype = estimate.architecture, estimate.device, estimate.workload.dtype
     top, vector = device.matmul_pipe(dtype), device.vector_pipe(dtype)
     tables = _tables(estimate)
-    marked_rows = [marked for table in tables for marked in table if marked.row.cost.flops]
-    at = [(row.cost.intensity, row.flops_per_second) for _, row, *_ in marked_rows]
+    marked_rows = [marked for table in tables for marked in table if marked.row.has_mark]
+    at = [(row.kernels.intensity, row.flops_per_second) for _, row, *_ in marked_rows]
     expected = [
-        (x, row.cost.flops / row.expected if row.expected else None)
+        (x, row.kernels.flops / row.expected if row.expected else None)
         for (x, _), (_, row, *_) in zip(at, marked_rows, strict=True)
     ]
     heading = f"{arch.name} on {device.name}"
@@ -77,11 +82,16 @@ def draw(estimate: Estimate, path: Path, form: str) -> None:
     lines = sum(sum(m.listed for m in table) + len({m.row.stage for m in table}) + 1.7 for table in tables)
     lines += sum(2 + (phase.step.parallel.pp > 1) for phase in estimate.phases)  # communication, omitted rows, wait
     height_factor = max(1, lines * SMALLEST + FIXED_HEIGHT)
-    with canvas.picture(path, form, heading, subtitle, FOOT, height_factor) as (figure, axes):
+    is_sustained = has_sustained_rate(device, dtype)
+    foot = FOOT + SUSTAINED * is_sustained
+    with canvas.picture(path, form, heading, subtitle, foot, height_factor) as (figure, axes):
         lower = [vector] if vector and vector.peak < top.peak else []
         drawn = [*at, *((x, y) for x, y in expected if y)]
         canvas.frame(axes, *window(drawn, [(top.peak, device.bandwidth)]))
         slope = canvas.draw_ceilings(axes, device, top, lower)
+        if is_sustained:
+            rate = partial(sustained_flops, device=device, dtype=dtype)
+            canvas.draw_sustained_ceiling(axes, _sustained_name(device), rate)
         for (letter, row, style, _), (x, y), (_, slower) in zip(marked_rows, at, expected, strict=True):
             size, color, shape = marks.area(row.share, letter), style.color, style.shape
             axes.scatter(x, y, s=size, color=color, marker=shape, alpha=0.8, edgecolor="white", lw=0.8, zorder=3)
@@ -105,8 +115,16 @@ def draw(estimate: Estimate, path: Path, form: str) -> None:
         )
 
 
+def _sustained_name(device: Device) -> str:
+    """`sustained at 700 W`; without power, `sustained`."""
+    return f"sustained at {device.power.limit:.0f} W" if device.power else "sustained"
+
+
 def _tables(estimate: Estimate) -> list[list[MarkedRow]]:
-    """The rows of each phase. The largest row of each letter is listed, so that the legend has every letter."""
+    """The rows of each phase.
+
+    The largest row of each letter and of each shape is listed, so that the legend has every letter and shape.
+    """
     tables = with_letters([rows(phase) for phase in estimate.phases])
     parts = list(dict.fromkeys((i, row.stage) for i, table in enumerate(tables) for _, row in table))
     largest = {letter: row for table in tables for letter, row in sorted(table, key=lambda entry: entry[1].share)}
@@ -119,7 +137,8 @@ def _tables(estimate: Estimate) -> list[list[MarkedRow]]:
             style = marks.series_style(parts.index((i, row.stage))) if len(parts) > 1 else of_kind
             listed = _is_listed(phase, row) or bool(letter and largest[letter] is row)
             entries.append(MarkedRow(letter, row, style, listed))
-        marked_tables.append(entries)
+        of_style = {m.style: m for m in sorted(entries, key=lambda m: (m.listed, m.row.share)) if m.row.cost.flops}
+        marked_tables.append([m._replace(listed=m.listed or of_style.get(m.style) is m) for m in entries])
     return marked_tables
 
 
@@ -156,7 +175,7 @@ def _legend(
                 figure.text(left, y, stage, weight="bold", fontsize=size)
                 y -= step
             count = f" × {row.times}" if row.times > 1 else ""
-            if row.cost.flops:
+            if row.has_mark:
                 figure.text(left, y, style.glyph, color=style.color, fontsize=size if letter else max(6.5, 0.7 * size))
             figure.text(left + 0.016, y, letter, weight="bold", fontsize=size)
             name = f"{full_label(row)}{count}"
@@ -164,7 +183,8 @@ def _legend(
             figure.text(right, y, f"{row.share:.0%}", ha="right", fontsize=size)
             y -= step
         exchanged = [m.row for m in table if kind(m.row.group) == "communication"]
-        omitted = [m.row for m in table if not m.listed and m.row not in exchanged]
+        own = [m.row for m in table if not m.listed and m.row.seconds is not None]
+        omitted = [row for row in own if row not in exchanged]
         if exchanged:
             text = f"communication × {sum(row.times for row in exchanged)}: no FLOPs, no mark"
             figure.text(left + 0.033, y, text, fontsize=size)

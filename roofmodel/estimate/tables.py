@@ -85,31 +85,49 @@ OPERATORS = Table(
         Column("bound", value="placement.bound", meaning="the limiting ceiling"),
         Column("bound_seconds", value="placement.bound_seconds", meaning="the least time at the device's ceilings"),
         Column(
-            "expected_seconds",
-            value="expected.value",
-            meaning="the expected time; null on a device without a timing model",
+            "kernel_bound_seconds",
+            value="kernel_placement.bound_seconds",
+            meaning="the bound of all that its kernel computes; null for an operator in another one's kernel",
         ),
         Column(
+            "expected_seconds",
+            value="expected.value",
+            meaning="the expected time of its kernel; null for an operator in another one's kernel, and on a device "
+            "without a timing model",
+        ),
+        Column(
+            "expected_bound",
+            value="expected_bound",
+            meaning="what limits the expected time: `power` where its power limit or sustained rate makes it longer, "
+            "else `bound`",
+        ),
+        Column("power_watts", value="power_watts", meaning="mean power of a GPU while it runs; null if unknown"),
+        Column("energy_joules", value="energy_joules", meaning="energy of a GPU in one occurrence; null if unknown"),
+        Column(
             "implementation",
-            value="run.implementation",
+            value=lambda row: None if row.fused_into else row.run.implementation,
             meaning="the kernel whose parameters gave the expected time; null if none",
         ),
         Column(
             "expected_from",
-            value="run.evidence",
+            value="evidence",
             meaning="`measured` (parameters of this device, implementation and format), `borrowed` (other ones), "
-            "`bound` (none)",
+            "`bound` (none), `fused` (in the row of another operator)",
         ),
+        Column("fused", value=lambda row: bool(row.fused_into), meaning="whether it runs in another operator's kernel"),
         Column(
-            "fused",
-            value="is_fused",
-            meaning="whether the expected time is a share of a fused kernel's, below the operator's own bound",
+            "fused_into",
+            value=lambda row: [*row.fused_into] or None,
+            flat=joined(" "),
+            meaning="the operators in whose kernels it runs, which have its time; null for others",
         ),
         Column("gemm", only="csv", value=_gemm, flat=GEMM_SIZES, meaning="the sizes of the GEMMs"),
         Column("layers", only="csv", value=_layers, flat=joined(" "), meaning="as in JSON, as text"),
     ),
 )
-"""A row for one occurrence of each operator (Placed). Sizes of decodes are means over all decodes: not always whole."""
+"""A row for one occurrence of each operator (Placed, of `PhaseEstimate.kernel_rows`).
+
+Sizes of decodes are means over all decodes: not always whole."""
 
 MEMORY_OF_A_GPU = Table(
     "memory",
@@ -121,6 +139,13 @@ MEMORY_OF_A_GPU = Table(
         ),
         Column("gradients", "gradients", MEMORY, meaning="in training: bytes of the gradients"),
         Column("optimizer", "optimizer", MEMORY, meaning="in training: bytes of the optimizer's state"),
+        Column(
+            "logits",
+            "logits",
+            MEMORY,
+            meaning="in training: bytes that the loss keeps, and of the logits' gradient; 0 where the peak is later",
+        ),
+        Column("other", "other", MEMORY, meaning="in training: bytes of the buckets of DistributedDataParallel"),
         Column("kept_activations", value="kept", meaning="the part of `activations` that the backward pass needs"),
         Column("total", "total", MEMORY, meaning="the sum at the peak over the phases shown"),
     ),
@@ -145,15 +170,27 @@ class OperatorRow(NamedTuple):
     label: str
     times: int  # occurrences
     cost: Cost
+    kernels: (
+        Cost  # of their kernels, with what these compute of other rows; nothing where all run in other rows' kernels
+    )
     bound: str  # compute, memory or communication: the ceiling with the largest share of `seconds`
-    seconds: float  # the bound
+    seconds: float | None  # the bound of the kernels; None without any
+    counted: float  # the bound of the operators by themselves; totals are sums of these
     share: float  # of the phase's bound
-    expected: float | None  # seconds
+    expected: float | None  # seconds of the kernels
+    names: frozenset[str]  # of the operators
+    fused_into: tuple[str, ...]  # the operators of other rows whose kernels compute these
+
+    @property
+    def has_mark(self) -> bool:
+        """Whether it has a place on a roofline: FLOPs, in kernels of its own."""
+        return bool(self.kernels.flops)
 
     @property
     def flops_per_second(self) -> float:
-        """FLOP/s at the bound."""
-        return self.cost.flops / self.seconds  # type: ignore[no-any-return]
+        """FLOP/s of the kernels at their bound."""
+        assert self.seconds is not None
+        return self.kernels.flops / self.seconds  # type: ignore[no-any-return]
 
 
 def rows(phase: PhaseEstimate) -> list[OperatorRow]:
@@ -176,7 +213,7 @@ def _group_label(phase: PhaseEstimate, row: OperatorRow) -> str:
 def _rows(phase: PhaseEstimate, key: Callable[[str, str], str]) -> list[OperatorRow]:
     """Rows of the operators with the same stage and the same `key(group, name)`."""
     bundles: dict[tuple[str, str], list[Placed]] = {}
-    for placed in phase.placed:
+    for placed in phase.kernel_rows:
         operator = placed.operator
         bundles.setdefault((operator.stage, key(operator.group, operator.name)), []).append(placed)
     total = phase.bound_seconds
@@ -199,22 +236,32 @@ def stages_of(operator_rows: Iterable[OperatorRow]) -> dict[str, int]:
 
 
 def _row(name: str, bundle: list[Placed], total: float) -> OperatorRow:
-    by_ceiling = {"compute": 0.0, "memory": 0.0, "communication": 0.0}
-    for placed in bundle:
-        by_ceiling[placed.placement.bound] += placed.seconds
+    by_ceiling, kernels = {"compute": 0.0, "memory": 0.0, "communication": 0.0}, Cost()
+    own = [placed for placed in bundle if not placed.fused_into]
+    for placed in own:
+        if (kernel := placed.kernel_placement) is not None:
+            by_ceiling[kernel.bound] += placed.operator.count * kernel.bound_seconds
+            kernels = kernels + placed.operator.count * kernel.cost
     seconds = sum(by_ceiling.values())
+    names = frozenset(placed.operator.name for placed in bundle)
     return OperatorRow(
         stage=bundle[0].operator.stage,
         group=bundle[0].operator.group,
         label=merged_label(name) or label(bundle[0].operator),
         times=sum(placed.operator.count for placed in bundle),
         cost=sum((placed.cost for placed in bundle), Cost()),
-        bound=max(by_ceiling, key=lambda ceiling: by_ceiling[ceiling]),
-        seconds=seconds,
+        kernels=kernels,
+        bound=max(by_ceiling, key=lambda ceiling: by_ceiling[ceiling]) if own else "",
+        seconds=seconds if own else None,
+        counted=sum(placed.seconds for placed in bundle),
         share=seconds / total,
         expected=None
-        if any(placed.expected is None for placed in bundle)
-        else sum(placed.operator.count * placed.expected.value for placed in bundle if placed.expected),
+        if not own or any(placed.expected is None for placed in own)
+        else sum(placed.operator.count * placed.expected.value for placed in own if placed.expected),
+        names=names,
+        fused_into=()
+        if own
+        else tuple(dict.fromkeys(main for placed in bundle for main in placed.fused_into if main not in names)),
     )
 
 
@@ -225,19 +272,19 @@ def full_label(row: OperatorRow) -> str:
 
 
 def with_letters(tables: Sequence[Sequence[OperatorRow]]) -> list[list[tuple[str, OperatorRow]]]:
-    """The rows of all phases of a roofline with their letters; see `marks.letters`. Rows without FLOPs have no mark."""
+    """The rows of all phases of a roofline with their letters; see `marks.letters`."""
     from roofmodel.report.marks import letters
 
-    drawn = [row for table in tables for row in table if row.cost.flops]
-    assigned_letters = iter(letters([({0: (row.cost.intensity, row.flops_per_second)}, row.share) for row in drawn]))
-    return [[(next(assigned_letters) if row.cost.flops else "", row) for row in table] for table in tables]
+    drawn = [row for table in tables for row in table if row.has_mark]
+    assigned_letters = iter(letters([({0: (row.kernels.intensity, row.flops_per_second)}, row.share) for row in drawn]))
+    return [[(next(assigned_letters) if row.has_mark else "", row) for row in table] for table in tables]
 
 
 def replica_rows(phase: PhaseEstimate) -> Iterator[tuple[str, Number, float | None]]:
     """What data-parallel training changes in the totals: name, seconds of the bound, expected seconds."""
     replicas = phase.replicas
-    if replicas.hidden is None or replicas.hidden.value or replicas.hidden_bound:
-        yield "hidden communication", -replicas.hidden_bound, replicas.hidden and -float(replicas.hidden.value)
+    if replicas.hidden is None or replicas.hidden.value or phase.hidden_bound:
+        yield "hidden communication", -phase.hidden_bound, replicas.hidden and -float(replicas.hidden.value)
     for name, added in (
         ("copies of gradients", replicas.copies),
         ("contention", replicas.contention),
@@ -262,6 +309,7 @@ class EstimateLine(NamedTuple):
     share: float | None = None  # of the phase's bound
     length: float = 0  # of the share's bar, from 0 to 1
     expected: float | None = None
+    fused_into: str = ""  # the row that has the time
     color: str = ""  # of the label and of the share
     bold: bool = False
 
@@ -296,6 +344,12 @@ def _share(line: EstimateLine) -> Cell | None:
     return (text, line.color) if text and line.color else text
 
 
+def _expected(line: EstimateLine) -> Cell | None:
+    if line.fused_into:
+        return f"in {line.fused_into}"
+    return None if line.expected is None else SECONDS.write(line.expected)
+
+
 def _bar(line: EstimateLine) -> Cell | None:
     return (BAR.write(line.length), line.color) if line.length else None
 
@@ -306,14 +360,14 @@ def _operators(label_title: str, count: Column) -> tuple[Column, ...]:
         Column(None, "", only="terminal", text=lambda line: (line.letter, f"bold {line.color}")),
         Column(None, label_title, text=lambda line: (line.label, line.color) if line.color else line.label),
         count,
-        Column(None, "FLOPs", FLOP, "cost.flops", priority=5),
-        Column(None, "bytes", BYTES, "cost.bytes", priority=4),
-        Column(None, "FLOP/B", NUMBER, "cost.intensity", priority=2),
-        Column(None, "bound by", value="bound", priority=1),
+        Column(None, "FLOPs", FLOP, "cost.flops", priority=4),
+        Column(None, "bytes", BYTES, "cost.bytes", priority=3),
+        Column(None, "FLOP/B", NUMBER, "cost.intensity", priority=1),
+        Column(None, "bound by", value="bound", priority=5),
         Column(None, "bound", SECONDS, "seconds"),
         Column(None, "", BAR, text=_bar, only="terminal", priority=0),
         Column(None, "share", PERCENT, text=_share),
-        Column(None, "expected", SECONDS, "expected", priority=6),
+        Column(None, "expected", SECONDS, text=_expected, priority=6),
     )
 
 
@@ -329,7 +383,7 @@ OPERATOR_LINES = Table(
             None,
             "×",
             COUNT,
-            priority=3,
+            priority=2,
             text=lambda line: f"× {line.times}" if line.times and line.times > 1 else "",
         ),
     ),
@@ -337,7 +391,7 @@ OPERATOR_LINES = Table(
 )
 GROUP_LINES = Table(
     "phase",
-    _operators("group", Column(None, "ops", COUNT, "times", priority=3)),
+    _operators("group", Column(None, "ops", COUNT, "times", priority=2)),
     style=_bold,
 )
 
@@ -355,6 +409,7 @@ def phase_lines(
 ) -> Iterator[EstimateLine]:
     """A line per row, subtotals above the rows of a stage, the wait for other pipeline stages, the total."""
     longest = max(row.share for _, row in lettered_rows)  # fills the bar
+    labels = {(row.stage, name): _short(row.label) for _, row in lettered_rows for name in row.names}
     sizes = Counter((row.stage, row.group) for _, row in lettered_rows)
     stage, group, indent = "", "", ""
     for letter, row in lettered_rows:
@@ -363,7 +418,7 @@ def phase_lines(
             stage, group = row.stage, ""
             of_stage = [other for _, other in lettered_rows if other.stage == stage]
             if indent := "  " * (len(of_stage) > 1):
-                yield _subtotal(stage, of_stage)
+                yield _subtotal(stage, of_stage, phase.bound_seconds)
         if row.group != group and not alone:
             yield EstimateLine(f"{indent}{title(row.group)}", color=style(row))
         group = row.group
@@ -371,8 +426,15 @@ def phase_lines(
         if not indent and stage not in ("", label):  # the only row of its stage
             label = f"{stage}: {label}"
         line = _line(row, f"{indent}{label}" if alone else f"{indent}  {row.label}")
+        mains = dict.fromkeys(labels[row.stage, name] for name in row.fused_into)
+        line = line._replace(fused_into=" and ".join(mains))
         yield line._replace(letter=letter, length=row.share / longest, color=style(row))
     yield from _totals(phase)
+
+
+def _short(label: str) -> str:
+    """The label, or its first word, so that the column stays narrow."""
+    return label if len(label) < 12 else label.split()[0].rstrip(",")
 
 
 def _line(row: OperatorRow, label: str) -> EstimateLine:
@@ -382,20 +444,22 @@ def _line(row: OperatorRow, label: str) -> EstimateLine:
         cost=row.cost,
         bound=row.bound,
         seconds=row.seconds,
-        share=row.share,
+        share=None if row.seconds is None else row.share,
         expected=None if row.expected is None else float(row.expected),
     )
 
 
-def _subtotal(stage: str, stage_rows: Sequence[OperatorRow]) -> EstimateLine:
+def _subtotal(stage: str, stage_rows: Sequence[OperatorRow], total: Number) -> EstimateLine:
     """The sums of the costs, bounds and expected times of a stage."""
-    expected_times = [row.expected for row in stage_rows if row.expected is not None]
+    own = [row for row in stage_rows if row.seconds is not None]
+    expected_times = [row.expected for row in own if row.expected is not None]
+    bound = sum(row.counted for row in stage_rows)
     return EstimateLine(
         stage,
         cost=sum((row.cost for row in stage_rows), Cost()),
-        seconds=sum(row.seconds for row in stage_rows),
-        share=sum(row.share for row in stage_rows),
-        expected=float(sum(expected_times)) if len(expected_times) == len(stage_rows) else None,
+        seconds=bound,
+        share=bound / total,
+        expected=float(sum(expected_times)) if len(expected_times) == len(own) else None,
         bold=True,
     )
 

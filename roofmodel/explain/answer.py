@@ -24,7 +24,7 @@ from roofmodel.numbers.algebra import Number, plain
 from roofmodel.report import formula
 from roofmodel.report.document import Block, Document, Equation, Equations, Form, Heading, Paragraph, Rows
 from roofmodel.report.latex import text_form
-from roofmodel.steps.estimate import describe_phase, describe_rate, describe_usable_memory
+from roofmodel.steps.estimate import describe_phase, describe_rate, describe_usable_memory, energy_totals
 from roofmodel.steps.phase import PhaseEstimate, StageTime
 from roofmodel.steps.placed import launches, sum_of
 from roofmodel.timing import derivation
@@ -62,7 +62,7 @@ def _numbers(explanation: Explanation) -> Iterator[NumberLine]:
             yield from (number(each, section.name, name) for each in _operator_quantities(counted))
             yield NumberLine(section.name, name, "intensity", None, plain(counted.operator.cost.intensity), "FLOP/B")
             if placed := counted.placed:
-                yield from _seconds(section.name, name, placed.placement.bound_seconds, placed.expected)
+                yield from _seconds(section.name, name, placed.placement.bound_seconds, counted.expected)
     yield from map(number, explanation.memory)
 
 
@@ -146,6 +146,7 @@ def _times(phase: PhaseEstimate) -> Iterator[Equation]:
     if phase.expected is not None:
         yield from _expected(phase, phase.expected)
         yield from _utilizations(phase, float(phase.expected.value))
+        yield from _power(phase)
 
 
 def _bound(phase: PhaseEstimate) -> Iterator[Equation]:
@@ -154,8 +155,8 @@ def _bound(phase: PhaseEstimate) -> Iterator[Equation]:
         waits = " + wait for other stages"
         wait = units.seconds(phase.idle.bound, 4)
         yield Equation("wait for other stages", [*_waits(phase, lambda stage: stage.bound), text_form(wait)])
-    if phase.replicas.hidden_bound:
-        waits += f" - hidden communication ({units.seconds(phase.replicas.hidden_bound, 4)})"
+    if phase.hidden_bound:
+        waits += f" - hidden communication ({units.seconds(phase.hidden_bound, 4)})"
     yield Equation("bound", [text_form(f"Σ times × bound, over the operators{waits}"), text_form(bound)])
     inputs = f"{phase.sequences} images" if phase.is_vision else f"{phase.tokens} tokens"
     yield Equation("rate at the bound", [text_form(f"{inputs} / {bound}"), text_form(describe_rate(phase))])
@@ -218,10 +219,13 @@ def _waits(phase: PhaseEstimate, seconds: Callable[[StageTime], Number]) -> list
 
 def _utilizations(phase: PhaseEstimate, seconds: float) -> Iterator[Equation]:
     """MFU, HFU and MBU at the expected time; MFU and HFU as in appendix B of PaLM (arXiv 2204.02311)."""
-    (peak, bandwidth), took = phase.ceilings, units.seconds(seconds, 4)
-    counted = {"MFU": ("of all token pairs", phase.model_flops)}
-    if phase.model_flops != phase.cost.matmul_flops:
-        counted["HFU"] = ("executed", phase.cost.matmul_flops)
+    (peak, bandwidth), took, all_flops = phase.ceilings, units.seconds(seconds, 4), phase.mean_flops
+    per_gpu = " per GPU" if phase.step.parallel.gpus > 1 else ""
+    counted = {"MFU": (f"of the model{per_gpu}", all_flops.model)}
+    if all_flops.all_pairs != all_flops.model:
+        counted["MFU, all pairs"] = (f"of the model with masked pairs{per_gpu}", all_flops.all_pairs)
+    if all_flops.executed != all_flops.model:
+        counted["HFU"] = (f"executed{per_gpu}", all_flops.executed)
     for name, (which, flops) in counted.items():
         yield Equation(
             name,
@@ -240,6 +244,33 @@ def _utilizations(phase: PhaseEstimate, seconds: float) -> Iterator[Equation]:
             text_form(f"{size / seconds / bandwidth:.1%}"),
         ],
     )
+
+
+def _power(phase: PhaseEstimate) -> Iterator[Equation]:
+    """Energy and mean power at the expected time, and the time that the power limit allows where it limits (Choi et
+    al., "A Roofline Model of Energy", IPDPS 2013)."""
+    found, power = energy_totals(phase), phase.power
+    if power is None or found["power_watts"] is None or phase.expected is None:
+        return
+    seconds = float(phase.expected.value)
+    took, idle, work = units.seconds(seconds, 4), f"{power.idle:g} W", found["energy_joules"] - power.idle * seconds
+    joules, watts = (
+        units.si(found[f"{name}"], unit, 4) for name, unit in (("energy_joules", "J"), ("power_watts", "W"))
+    )
+    above = units.si(work, "J", 4)
+    words = "Σ times × (FLOPs × energy of a FLOP + bytes × energy of a byte)"
+    yield Equation("energy above idle", [text_form(words), text_form(above)])
+    yield Equation(
+        "energy", [text_form("idle × expected + energy above idle"), text_form(f"{idle} × {took} + {above}"),
+                   text_form(joules)],
+    )  # fmt: skip
+    yield Equation("power", [text_form("energy / expected"), text_form(f"{joules} / {took}"), text_form(watts)])
+    if phase.is_limited_by_power and work / power.budget > 0.999 * seconds:
+        yield Equation(
+            "limited by power",
+            [text_form("energy above idle / (limit - idle)"), text_form(f"{above} / ({power.limit:g} W - {idle})"),
+             text_form(units.seconds(work / power.budget, 4))],
+        )  # fmt: skip
 
 
 def _memory(explanation: Explanation) -> Iterator[Block]:
@@ -318,7 +349,8 @@ def _op(counted: SymbolicOperator) -> dict[str, Any]:
         },
         "bound": placed and placed.placement.bound,
         "bound_seconds": placed and plain(placed.placement.bound_seconds),
-        "expected_seconds": placed and placed.expected and plain(placed.expected.value),
+        "expected_seconds": (expected := counted.expected) and plain(expected.value),
+        "fused_into": [*counted.fused_into] or None,
         "expected_by": counted.formula
         and {
             "formula": counted.formula.name,

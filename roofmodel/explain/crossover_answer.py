@@ -66,7 +66,7 @@ def _blocks(crossover: Crossover) -> Iterator[Block]:
     yield Paragraph(answer(crossover.subject, crossover.variable, crossover.operators))
     for change, derived in zip_longest(crossover.subject.changes, crossover.derived):
         yield from _derived(change, crossover.variable, derived)
-    if crossover.dominant:
+    if crossover.dominant and _differs(crossover.dominant, crossover.subject):
         yield Paragraph(_dominant(crossover.dominant, crossover.variable))
     if crossover.operators:
         yield Heading("Operators")
@@ -120,9 +120,19 @@ def answer(changes: Changes, variable: str, operators: Sequence[Changes]) -> str
     return f"{words}."
 
 
+def _differs(dominant: DominantBound, changes: Changes) -> bool:
+    """Whether the sum of the operators' bounds has another limit than all operators together, at some size."""
+    together = tuple((change.value, change.to) for change in changes.changes)
+    return (dominant.first, tuple(dominant.changes)) != (changes.first, together)
+
+
 def _dominant(dominant: DominantBound, variable: str) -> str:
-    changes = "".join(f"; {to}-bound from {variable} = {n}" for n, to in dominant.changes)
-    return f"Sum of the operators' bounds (as in roof estimate and roof sweep): mostly {dominant.first}-bound{changes}."
+    """The limit of most of the time if each operator takes its own bound."""
+    changes = "".join(f", and {to}-bound from {variable} = {n}" for n, to in dominant.changes)
+    return (
+        "With a bound for each operator, as in roof estimate and roof sweep, most of the time is "
+        f"{dominant.first}-bound{changes}."
+    )
 
 
 def _row(changes: Changes) -> tuple[str, str, str, str]:
@@ -318,7 +328,7 @@ def _change(change: BoundChange | None, bound: str = "") -> dict[str, Any]:
 CHANGES = Table(
     "changes",
     (
-        Column("operator", meaning="the operator; empty for all of them together, or for the kernel"),
+        Column("operator", meaning="the operator, group or kernel; empty for all operators of a phase together"),
         Column("layers", flat=joined(" "), meaning="its layers, where several operators have its name"),
         Column("value", meaning="the size from which on another ceiling limits; empty without a change"),
         Column("exact", meaning="the size at which both times are equal"),
@@ -331,7 +341,8 @@ CHANGES = Table(
 
 
 def _lines(crossover: Crossover) -> Iterator[dict[str, Any]]:
-    """A row for each change, or for an operator without one: first of all operators, then of each."""
-    for name, each in ((None, crossover.subject), *((each.name, each) for each in crossover.operators)):
+    """A row for each change, or for an operator without one: first of the subject, then of each of its operators."""
+    subject = crossover.subject
+    for name, each in ((subject.name if crossover.op else None, subject), *((o.name, o) for o in crossover.operators)):
         for change in each.changes or (None,):
             yield {"operator": name, "layers": each.layers or None, **_change(change, each.first)}

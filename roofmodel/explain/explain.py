@@ -22,7 +22,7 @@ from roofmodel.steps.placed import Placed
 from roofmodel.steps.textbook import check_kernel, default_dtype, load_model
 from roofmodel.timing.engine import Run, Timing
 from roofmodel.timing.roofline import place
-from roofmodel.timing.timing import Formula, expect, formula
+from roofmodel.timing.timing import Expected, Formula, expect, formula
 
 Sources = Mapping[Any, SymbolSource]
 
@@ -55,6 +55,19 @@ class SymbolicOperator(NamedTuple):
     formula: Formula | None = None  # of its expected time
     run: Run | None = None  # how the engine runs it
     meanings: Mapping[str, str] | None = None  # of the axes of a stated line; None: those of the notation
+    kernels: tuple[Placed, ...] = ()  # its rows in a table of kernels (`PhaseEstimate.kernel_rows`)
+
+    @property
+    def fused_into(self) -> tuple[str, ...]:
+        """The operators in whose kernels it runs; empty for one in its own kernel."""
+        return self.kernels[0].fused_into if self.kernels else ()
+
+    @property
+    def expected(self) -> Expected | None:
+        """The expected time of its kernel, of most occurrences if they differ; None for one in another's kernel."""
+        if not self.kernels:
+            return self.placed and self.placed.expected
+        return max(self.kernels, key=lambda row: row.operator.count).expected
 
     @property
     def axes(self) -> tuple[Axis, ...]:
@@ -277,6 +290,7 @@ def _section(
     operators = [p.operator for p in placed] or phases.operators(arch, step)
     symbols = phases.operators(shape, symbolic_step)
     counted = []
+    rows = phase.rows_by_operator if phase else [[] for _ in operators]
     for i, (numbers, in_symbols) in enumerate(zip(operators, symbols, strict=True)):
         # both countings have the same operators
         assert (numbers.name, numbers.spec) == (in_symbols.name, in_symbols.spec)
@@ -285,7 +299,9 @@ def _section(
             timing = Timing(device, work.engine)
             by = here.run.formula or formula(timing.executed(numbers), here.placement, device, work.dtype, timing)
         times = in_symbols.passes * shape.times(in_symbols.layers)
-        counted.append(SymbolicOperator(numbers, in_symbols, times, here, by, here.run if here else None))
+        kernels = tuple(rows[i])
+        run = here.run if here else None
+        counted.append(SymbolicOperator(numbers, in_symbols, times, here, by, run, kernels=kernels))
     return ExplainedPhase(
         step.phase, tuple(counted), (*_totals(counted), *_alternatives(arch, shape, step, symbolic_step)), phase
     )
@@ -354,6 +370,8 @@ MEMORY = {
     "activations": "activations",
     "gradients": "gradients",
     "optimizer": "optimizer",
+    "logits": "logits",
+    "other": "other",
 }
 
 

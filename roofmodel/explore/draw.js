@@ -148,6 +148,7 @@ function drawRoofline(whole) {
   const at = pictureScale();
   layer("back").replaceChildren(...axes(at), ...ceilings(at));
   drawMarks(at);
+  nameSlope(at);
   layer("sums").replaceChildren(...diamonds(at, whole));
   const largest = places.filter(({ n }) => operators[n].share > 0.01).slice(0, 7);
   drawMarkNames(at, largest);
@@ -169,13 +170,35 @@ function axes({ x, y, box, height, rem }) {
   return lines;
 }
 
+/** The rates of the device, and the intensities between which its DRAM ceiling is drawn. */
+function roof() {
+  const pipes = device().pipes[state.dtype], bandwidth = Number(device().bandwidth), peak = Number(pipes.matmul);
+  return { pipes, bandwidth, peak, ridge: peak / bandwidth,
+    start: Math.max(10 ** plane.left, 10 ** plane.bottom / bandwidth) };
+}
+
+/** The name of the DRAM ceiling along its line, where the fewest marks cover it. */
+function nameSlope({ x, y, rem, letter }) {
+  const { bandwidth, peak, ridge, start } = roof();
+  const angle = Math.atan2(y(peak) - y(start * bandwidth), x(ridge) - x(start)) * 180 / Math.PI;
+  const words = `DRAM  ${si(bandwidth, "B/s", 4)}`;
+  const name = layer("back").appendChild(svg("text", { class: "ceiling-name", "text-anchor": "middle" }, words));
+  const parts = places.map(({ x: across, bound, expected, r }) => ({
+    left: across - r, right: across + r, top: bound - (expected === null ? r : 0.32 * rem), bottom: (expected ?? bound) + r }));
+  const covering = (part) => {
+    const near = start ** (1 - part) * ridge ** part, at = [x(near), y(near * bandwidth)];
+    const turned = { x: at[0], y: at[1] - 0.5 * letter, transform: `rotate(${angle} ${at.join(" ")})` };
+    for (const [key, value] of Object.entries(turned)) name.setAttribute(key, value);
+    return squaresAlong(name).filter((square) => !parts.every((other) => disjoint(other, square))).length;
+  };
+  const shares = [0.28, 0.45, 0.62, 0.78, 0.14];
+  covering(shares.reduce((best, share) => (covering(share) < covering(best) ? share : best)));
+}
+
 /** The ceilings: DRAM bandwidth, the matmul pipe, and the pipe for vector work if it is another one. */
 function ceilings({ x, y, box, letter }) {
-  const pipes = device().pipes[state.dtype], bandwidth = Number(device().bandwidth), peak = Number(pipes.matmul);
-  const ridge = peak / bandwidth, start = Math.max(10 ** plane.left, 10 ** plane.bottom / bandwidth);
+  const { pipes, bandwidth, peak, ridge, start } = roof();
   const slope = (rate, intensity) => `${x(intensity)} ${y(rate)}`;
-  const angle = Math.atan2(y(peak) - y(start * bandwidth), x(ridge) - x(start)) * 180 / Math.PI;
-  const near = start ** 0.72 * ridge ** 0.28, turn = `rotate(${angle} ${x(near)} ${y(near * bandwidth)})`;
   const fits = x(ridge) + 11 * letter < box.right; // the name of the ridge point, to the right of its line
   const text = (attributes, words) => (
     svg("text", { class: "ceiling-name", "text-anchor": "end", ...attributes }, words));
@@ -183,8 +206,6 @@ function ceilings({ x, y, box, letter }) {
     svg("path", { class: "ceiling", d: `M${slope(start * bandwidth, start)}L${slope(peak, ridge)}H${box.right}` }),
     svg("line", { class: "ridge", x1: x(ridge), x2: x(ridge), y1: y(peak), y2: box.bottom }),
     text({ x: box.right, y: y(peak) - 1.2 * letter }, `${pipes.matmul_name}  ${si(peak, "FLOP/s", 4)}`),
-    text({ x: x(near), y: y(near * bandwidth) - 0.5 * letter, "text-anchor": "middle", transform: turn },
-      `DRAM  ${si(bandwidth, "B/s", 4)}`),
     text({ x: x(ridge) + (fits ? 0.4 : -0.4) * letter, y: box.bottom - 0.5 * letter, class: "tick",
       "text-anchor": fits ? "start" : "end" }, `ridge ${significant(ridge)} FLOP/B`),
   ];
@@ -215,6 +236,7 @@ function drawMarks({ x, y, rem }) {
     marks.set(key, mark);
     removed.delete(key);
     placeMark(mark, place, op.color, rem);
+    requestAnimationFrame(() => mark.group.classList.add("placed"));
   }
   for (const [key, mark] of removed) {
     mark.group.remove();
@@ -246,6 +268,8 @@ function diamonds({ x, y, rem }, { intensity, bound_flops_per_second: bound, exp
     { class: look, d: `M${x(intensity)} ${y(rate) - r}l${r} ${r}l${-r} ${r}l${-r} ${-r}Z` }));
 }
 
+const disjoint = (a, b) => a.right < b.left || a.left > b.right || a.bottom < b.top || a.top > b.bottom;
+
 /** Boxes along a rotated text, as axes-parallel squares of its height. */
 function squaresAlong(text) {
   const { x, y, width, height } = text.getBBox(), count = Math.ceil(2 * width / height);
@@ -268,7 +292,6 @@ function drawMarkNames({ box, letter }, largest) {
     occupied.push({ left: x, right: x + width, top: y, bottom: y + height });
   }
   for (const name of byId("roofline").querySelectorAll(".back text[transform]")) occupied.push(...squaresAlong(name));
-  const disjoint = (a, b) => a.right < b.left || a.left > b.right || a.bottom < b.top || a.top > b.bottom;
   layer("labels").replaceChildren();
   for (const place of largest) {
     const name = layer("labels").appendChild(svg("text", { class: "label" }, fullName(operators[place.n])));
@@ -296,6 +319,7 @@ function drawMarkNames({ box, letter }, largest) {
 const MEMORY_ROLES = [
   ["weights", "weights", "#0072B2"], ["kv_cache", "KV cache", "#E69F00"], ["activations", "activations", "#009E73"],
   ["gradients", "gradients", "#CC79A7"], ["optimizer", "optimizer's state", "#D55E00"],
+  ["logits", "logits", "#56B4E9"], ["other", "other", "#999999"],
 ];
 
 function drawBars({ totals, memory }) {
@@ -322,8 +346,11 @@ function drawBars({ totals, memory }) {
 }
 
 /** The part of a device's memory that a workload may use, as in `roof estimate`. */
-const usableText = (capacity) => (
-  `${binary(data.memory_utilization * Number(capacity))} (${data.memory_utilization} of ${binary(capacity)})`);
+const usableText = (capacity) => {
+  const [usable, all] = [data.memory_utilization * Number(capacity), capacity].map(binary);
+  const [number, unit] = all.split(" ");
+  return `${usable} usable (${100 * data.memory_utilization} % of ${usable.endsWith(` ${unit}`) ? number : all})`;
+};
 
 function memoryBar(memory) {
   const roles = MEMORY_ROLES.filter(([key]) => Number(memory[key]) > 0).map(([key, name, color]) => (

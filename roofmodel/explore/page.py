@@ -165,8 +165,11 @@ def _aliases(name: str) -> list[str]:
     return [name.partition("/")[2], *entry.aliases] if entry and entry.id == name else []
 
 
-OF_DEVICE = ("implementation", "expected_from", "fused")
-"""Values of an operator's row that a page for all devices does not have."""
+OF_DEVICE = (
+    "implementation", "expected_from", "fused", "fused_into", "kernel_bound_seconds", "expected_bound", "power_watts",
+    "energy_joules",
+)  # fmt: skip
+"""Values of an operator's row that a page for all devices does not have: its kernel, and those of long load."""
 STAGES = (marks.BLUE, marks.ORANGE, marks.YELLOW, marks.GRAY, "#7B3F00", "#1A237E")  # of convolutional networks
 
 
@@ -192,7 +195,7 @@ def _traced_phase(
         return own | _details(placed) | {"color": colors[placed.operator.group]}
 
     document = phase_document(estimate)
-    operators: list[Any] = [row(*both) for both in zip(estimate.placed, document["ops"], strict=True)]
+    operators: list[Any] = [row(placed, OPERATORS.record(placed)) for placed in estimate.placed]
     if update:
         operators[-1] = map_cases(update, lambda placed: row(placed, OPERATORS.record(placed)))
     return {

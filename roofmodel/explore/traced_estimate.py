@@ -179,7 +179,7 @@ def _with_optimizer_step(
     dtype, device = phase.step.widths.compute, timing.device
 
     def optimizer_operator() -> Placed:
-        only_optimizer = PhaseEstimate(phase.step, placed([update()], device, dtype), 0, 0)
+        only_optimizer = PhaseEstimate(phase.step, placed([update()], device, dtype))
         return timed(only_optimizer, timing).placed[0]
 
     cases = trace.cases(optimizer_operator)

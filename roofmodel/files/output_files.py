@@ -78,18 +78,58 @@ def replace(path: Path, write: Callable[[Path], object]) -> None:
             write(target)
             return
         mode = target.stat().st_mode & 0o7777 if target.exists() else None
+        _remove_abandoned(target.parent)
         # chosen before the file exists, so that a signal at any time leaves none; short, as the target's may be longest
-        temporary = target.with_name(f".roofmodel-{os.urandom(8).hex()}")
+        temporary = target.with_name(f"{TEMPORARY}{os.urandom(8).hex()}")
+        lock: int | None = None
         try:
-            temporary.touch(0o666 if mode is None else 0o600, exist_ok=False)
+            lock = _create_locked(temporary, 0o666 if mode is None else 0o600)
             write(temporary)
             if mode is not None:
                 temporary.chmod(mode)
             temporary.replace(target)
         finally:
+            if lock is not None:
+                os.close(lock)
             temporary.unlink(missing_ok=True)
     except OSError as error:
         raise _cannot_write(path, error) from None
+
+
+TEMPORARY = ".roofmodel-"
+"""What the names of temporary files begin with."""
+
+
+def _create_locked(file: Path, permissions: int) -> int | None:
+    """Create a file, locked until the descriptor is closed or the process ends; None where there are no locks."""
+    while True:
+        descriptor = os.open(file, os.O_CREAT | os.O_EXCL | os.O_RDWR, permissions)
+        try:
+            import fcntl
+        except ImportError:  # Windows
+            os.close(descriptor)
+            return None
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if file.exists():  # else another process has removed it before it was locked
+            return descriptor
+        os.close(descriptor)
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Delete the temporary files in a folder whose processes were killed, so that nobody locks them."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return
+    for file in folder.glob(f"{TEMPORARY}*"):
+        with suppress(OSError):  # locked, of another user, or already deleted
+            descriptor = os.open(file, os.O_RDWR)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                file.unlink()
+            finally:
+                os.close(descriptor)
 
 
 def _cannot_write(target: Path, error: OSError) -> OutputError:

@@ -38,6 +38,8 @@ def evaluate(formula: str, values: Mapping[str, Value], functions: Functions = S
     """The value of a formula. Raises ValueError, which quotes the invalid part."""
     try:
         value: Value = _whole(_value(_parsed(formula), values, functions))
+        if isinstance(value, int | float | Fraction) and math.isinf(float(value)):  # raises OverflowError, too
+            raise OverflowError
     except ZeroDivisionError:
         raise ValueError(f"{formula!r} divides by zero") from None
     except (TypeError, OverflowError, RecursionError):

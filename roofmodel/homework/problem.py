@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from roofmodel.homework.formulas import Value
-from roofmodel.numbers.units import BINARY, DECIMAL, TIME_DIVISORS
+from roofmodel.numbers.units import BINARY, DECIMAL, DIVISORS
 
 Draw = Callable[[str, Sequence[Any]], Any]
 """`draw(name, options)`: one of the options, chosen by the name of the drawn quantity."""
@@ -19,7 +19,7 @@ CEILINGS = ("compute", "memory")
 CEILING = "compute or memory"
 """The unit of a question whose answer is one of CEILINGS."""
 
-SMALL_PREFIXES = {prefix: Fraction(1, divisor) for prefix, divisor in TIME_DIVISORS.items()}
+SMALL_PREFIXES = {prefix: Fraction(1, divisor) for prefix, divisor in DIVISORS.items()}
 BASES: Mapping[str, Mapping[str, int | Fraction]] = {
     "FLOP/s": DECIMAL, "FLOP/B": {"": 1}, "FLOP": DECIMAL, "B/s": {**DECIMAL, **BINARY}, "B": {**DECIMAL, **BINARY},
     "s": {"": 1, **SMALL_PREFIXES}, "%": {"": Fraction(1, 100)},

@@ -65,8 +65,9 @@ def alignment_text(jitter: Jitter) -> str:
     if clocks.error_seconds is not None and clocks.start_skew_seconds is not None:
         low, high = map(units.signed_seconds, clocks.start_skew_seconds)
         text += (
-            f"; collectives end within {units.seconds(clocks.error_seconds)} on all ranks (error of the aligned "
-            f"clocks), and start {low} to {high} after rank {jitter.ranks[0].rank.number}"
+            ". After the clocks are aligned, collectives end on all ranks within "
+            f"{units.seconds(clocks.error_seconds)}. They start {low} to {high} after their start on rank "
+            f"{jitter.ranks[0].rank.number}."
         )
     return text
 

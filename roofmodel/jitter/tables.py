@@ -52,13 +52,13 @@ def ranks_table() -> Table:
             Column("device", unit=COUNT, value="summary.rank.device", meaning="the index of its GPU"),
             Column("host", value="summary.rank.host", meaning="its host, if the files identify it"),
             Column(
-                "kernels", "kernels", COUNT, "summary.rank.kernels", priority=2,
+                "kernels", "kernels", COUNT, "summary.rank.kernels", priority=1,
                 meaning="the number of kernels",
             ),
             Column(
                 "common_compute_seconds", "compute", FOUR_DIGITS,
                 "summary.common_compute_seconds", unknown="–",
-                legend="compute: kernels that all ranks share, collectives apart",
+                legend="compute: time of the kernels that all ranks run, without collectives",
                 meaning="summed time of the kernels that all ranks share, without collectives",
             ),
             Column(
@@ -67,7 +67,7 @@ def ranks_table() -> Table:
             ),
             Column(
                 "launch_to_start_median_seconds", "launch → start", SECONDS, "summary.launch_to_start_median_seconds",
-                unknown="–", priority=1,
+                unknown="–", priority=2,
                 legend="launch → start: median time from a kernel's launch on the CPU to its start",
                 meaning="median time from the launching call to the kernel's start",
             ),

@@ -18,10 +18,12 @@ from roofmodel.report.table import BYTES_PER_SECOND, COUNT, SECONDS, Column, Tab
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from roofmodel.measure.measure import Done
+    from roofmodel.measure.measure import Done, SustainedLoop
     from roofmodel.measure.measured_table import Measurement
 
 BUDGET: float = 120  # seconds
+OF_TABLE = ("ops", "dtype", "model", "phase", "batch", "seq", "context", "l2", "budget", "seed", "resume", "force")
+"""The options that only apply to a table of operations."""
 
 
 def _highest(quantity: str) -> Callable[[tuple[Any, Sequence[Done]]], float | None]:
@@ -88,6 +90,51 @@ class MeasureReport(RenderedResult):
         return f"<MeasureReport {self.path}: {self.measurement.rows} rows>"
 
 
+class SustainedReport(RenderedResult):
+    """Result of `measure` with `sustained`: the loops, and the file with the lines for a device's YAML."""
+
+    def __init__(self, path: Path, loops: Sequence[SustainedLoop], text: str) -> None:
+        self.path, self.loops, self.text = path, loops, text
+
+    def __rich__(self) -> Any:
+        """The lines for a device's file."""
+        from rich.text import Text as RichText
+
+        return RichText(self.text.rstrip())
+
+    def __repr__(self) -> str:
+        return f"<SustainedReport {self.path}: {len(self.loops)} loops>"
+
+
+LOOP_SECONDS = 20.0
+
+
+def _measure_sustained(output: str, device: BenchmarkDevice | None, progress: ProgressCallback) -> SustainedReport:
+    """Loops of each format on the GPU. Raises WorkloadError without a GPU that counts its energy."""
+    from roofmodel.errors import Option, WorkloadError
+    from roofmodel.files import output_files
+    from roofmodel.measure import stopwatch
+    from roofmodel.measure.measure import power_yaml, sustained_loops
+    from roofmodel.version import __version__
+
+    target = output_files.check(output, ("yaml", "yml"))
+    machine = stopwatch.machine(device)
+    try:
+        if not isinstance(machine, stopwatch.Gpu):
+            raise WorkloadError(Option("sustained"), " measures a GPU, and torch finds none")
+        meter = stopwatch.EnergyMeter(machine.id)
+        loops = []
+        for number, loop in enumerate(sustained_loops(machine, meter, LOOP_SECONDS), 1):
+            loops.append(loop)
+            progress(loop.name, number, None)
+        source = f"roof measure --sustained, roofmodel {__version__}, {machine.framework}"
+        text = f"# {machine.evidence.name}\n" + power_yaml(loops, meter.limit_watts, source)
+    finally:
+        machine.close()
+    output_files.replace(target, lambda file: file.write_text(text, encoding="utf-8"))
+    return SustainedReport(target, loops, text)
+
+
 @checked
 def measure(
     output: PathLike,
@@ -105,14 +152,15 @@ def measure(
     seed: int = 0,
     resume: bool = False,
     force: bool = False,
+    sustained: bool = False,
     progress: ProgressCallback = no_progress,
-) -> MeasureReport:
+) -> RenderedResult:
     """Measure operations on this machine with torch, for `validate` and `calibrate`.
 
     An interrupt (Ctrl-C) ends the run; its rows are kept. Raises RoofError.
 
     Args:
-        output: FILE .csv: one row per measured operation.
+        output: FILE .csv: one row per measured operation. With `sustained` .yaml: lines for the file of a device.
         ops: Operations to measure, such as gemm,attn_context (default: all).
         dtype: Formats, such as fp16,bf16 (default: all that the device supports).
         model: Measure the operators of this model instead of random shapes.
@@ -126,6 +174,7 @@ def measure(
         seed: Seed of the random shapes.
         resume: Continue an interrupted run that wrote to FILE.
         force: Replace an existing FILE.
+        sustained: Measure instead what the GPU sustains: GEMMs and a pass over DRAM, 20 s each, and their energy.
         progress: Called after each case with its text, the number of finished cases and of all cases.
 
     Examples:
@@ -134,6 +183,8 @@ def measure(
     from roofmodel.measure.measured_table import run as study
     from roofmodel.models import hub
 
+    if sustained:
+        return _measure_sustained(values.path("output", output), device, progress)
     architecture = None if model is None else hub.load(model, None)
     measurement = study(
         values.path("output", output), ops=ops, dtype=dtype, architecture=architecture,
@@ -154,6 +205,10 @@ def _run(call: CommandCall, form: Any, output: Sequence[str]) -> None:
     with printing.measuring_progress(arguments.get("budget", BUDGET)) as callback:
         report = call(progress=callback)
     print_rich(report)
+    if isinstance(report, SustainedReport):
+        print_line(f"wrote {report.path}: copy these lines into the file of your device")
+        remark(report, ignored([name for name in arguments if name in OF_TABLE], "it does not apply to --sustained"))
+        return
     print_line(f"wrote {report.path}: {report.measurement.rows} rows of {report.measurement.cases} cases")
     remark(report, ignored(unused, "it needs --model"))
     if report.interrupted:
@@ -169,5 +224,6 @@ COMMAND = CommandLine(
         "roof measure -o measured.csv",
         "roof measure --ops gemm,attn_context --dtype fp16 --budget 600 -o measured.csv",
         "roof measure --model gpt2-xl --phase decode --batch 8 -o gpt2-xl.csv",
+        "roof measure --sustained -o power.yaml",
     ),
 )

@@ -48,11 +48,7 @@ class ClockReader:
             return
         try:
             pynvml.nvmlInit()
-            device = (
-                pynvml.nvmlDeviceGetHandleByIndex(int(gpu))
-                if gpu.isdigit()
-                else pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{gpu.removeprefix('GPU-')}")
-            )
+            device = _handle(pynvml, gpu)
         except pynvml.NVMLError:
             return
 
@@ -76,6 +72,45 @@ class ClockReader:
         """Stop reading."""
         self._closed.set()
         self._thread.join(2.0)
+
+
+def _handle(pynvml: Any, gpu: str) -> Any:
+    """NVML's handle of a GPU by its index or UUID."""
+    if gpu.isdigit():
+        return pynvml.nvmlDeviceGetHandleByIndex(int(gpu))
+    return pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{gpu.removeprefix('GPU-')}")
+
+
+class EnergyMeter:
+    """The energy counter and the power limit of a GPU (index or UUID), by NVML.
+
+    Raises WorkloadError without nvidia-ml-py, a driver, or a GPU that counts its energy (Volta or newer).
+    """
+
+    def __init__(self, gpu: str) -> None:
+        try:
+            import pynvml
+        except ImportError:
+            raise WorkloadError(
+                Option("sustained"), " needs NVIDIA's management library; pip install nvidia-ml-py brings it"
+            ) from None
+        self._nvml: Any = pynvml
+        try:
+            pynvml.nvmlInit()
+            self._device = _handle(pynvml, gpu)
+            self.limit_watts = pynvml.nvmlDeviceGetEnforcedPowerLimit(self._device) / 1e3
+            self.joules()
+        except pynvml.NVMLError as error:
+            why = f": this GPU does not report its energy and power limit ({error})"
+            raise WorkloadError(Option("sustained"), why) from None
+
+    def joules(self) -> float:
+        """Energy since the driver was loaded."""
+        return float(self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._device)) / 1e3
+
+    def hertz(self) -> float:
+        """The current clock of the SMs."""
+        return float(self._nvml.nvmlDeviceGetClockInfo(self._device, self._nvml.NVML_CLOCK_SM)) * 1e6
 
 
 WARM_UP = 3  # untimed runs: libraries choose their kernels, clocks rise
@@ -206,7 +241,8 @@ class Gpu:
         self._stream = self._torch.cuda.Stream()
         self.buffer = 2 * (self.evidence.l2_bytes or DEFAULT_CACHE)
         self._caches = torch.ones(self.buffer // 4, device="cuda")
-        self._clocks = ClockReader(str(getattr(properties, "uuid", "") or torch.cuda.current_device()))
+        self.id = str(getattr(properties, "uuid", "") or torch.cuda.current_device())
+        self._clocks = ClockReader(self.id)
 
     def time(self, run: Callable[[], object], cold: bool = True) -> MeasuredTime:
         def flushed() -> None:

@@ -31,6 +31,7 @@ from roofmodel.models.layers import (
     Norm,
     Part,
     Patches,
+    Streams,
     parts,
 )
 from roofmodel.numbers.algebra import Number, ceil_div, is_just, maximum, quotient
@@ -104,6 +105,7 @@ class Stack(NamedTuple):
     layers: tuple[Layer, ...]
     norm: Norm  # the norm that head stages use
     final_norm: Norm | None
+    streams: Streams | None = None  # hyper-connections; None: one residual stream
     unused_parameters: Number = 0  # stored by the reference class, but never used
     shared: tuple[int, ...] | None = None  # per layer, the index of its parameter set; None: no sharing
     # the layers that it has, as groups of identical ones by index; None: all layers, grouped by equality

@@ -105,6 +105,7 @@ MATRICES = FieldType(lambda v: isinstance(v, tuple), "a tuple of input names per
 LAYER_FLAGS = FieldType(
     lambda v: isinstance(v, list) and all(flag in (0, 1) for flag in v), "a list of 0 and 1, one per layer"
 )
+LAYER_SIZES = FieldType(lambda v: isinstance(v, list) and all(map(COUNT.accepts, v)), "a list of sizes, one per layer")
 LABELS = FieldType(
     lambda v: (isinstance(v, dict) and bool(v)) or SIZE.accepts(v),
     "a mapping of class index to name, or the number of classes",
@@ -120,6 +121,7 @@ ODD_OR_ZERO = FieldType(lambda v: COUNT.accepts(v) and (v == 0 or v % 2), "an od
 NUMBER_OR_AUTO = FieldType(lambda v: v == "auto" or SIZE.accepts(v), "a whole number, or 'auto'")
 POSITION_KIND = _one_of("absolute", "rotary")
 PROJECTED = _one_of("tokens", "sums", "norm")
+STREAMS_HEAD = _one_of("weights", "mean")
 # Of a model described in YAML: the position encoding; the position of the norms.
 POSITION_ENCODING = _one_of("rotary", "learned", "sinusoidal", "alibi", "none")
 NORM_POSITION = _one_of("before", "after", "both", "sum")
@@ -203,13 +205,23 @@ FIELDS: dict[str, tuple[FieldType, Any]] = {
     "query_latent": (SIZE, None),
     "nope_dim": (SIZE, lambda f: f["head_dim"] - f["rotary_dim"]),  # head elements without rotary embedding
     "latent_rotary": (FLAG, True),  # whether the key part shared by all heads has rotary embedding
-    "latent_gate": (FLAG, False),  # on the heads' outputs, one number per head
+    "latent_gate": (GATE, ""),  # on the heads' outputs, per head or per element
+    "latent_sinks": (FLAG, False),
     "index_topk": (SIZE, None),  # tokens that the indexer selects for each query
     "index_blocks": (SIZE, None),  # blocks of keys that the indexer selects for each query
     "index_block_size": (SIZE, 1),  # keys of a block
     "index_heads": (SIZE, 1),
     "index_head_dim": (SIZE, 1),
     "index_layers": (LAYER_FLAGS, None),  # the layers with their own indexer, if not all
+    # attention to a window and to compressed entries (DeepSeek-V4)
+    "compressed_ratio": (LAYER_SIZES, None),  # tokens of an entry, per layer; 0: only the window
+    "compressed_overlaps": (LAYER_FLAGS, None),  # the layers whose entries overlap and that have an indexer
+    "compressed_out_groups": (SIZE, 1),  # groups of the output projection
+    "compressed_out_rank": (SIZE, 1),  # outputs of a group
+    # hyper-connections
+    "streams": (COUNT, 0),  # residual streams; 0: a plain residual connection
+    "streams_sinkhorn": (COUNT, 0),  # iterations for the matrix that mixes them; 0: no mixing
+    "streams_head": (STREAMS_HEAD, "weights"),
     # norms
     "norm": (NORM, "layernorm"),
     "norm_affine": (FLAG, True),
@@ -217,6 +229,8 @@ FIELDS: dict[str, tuple[FieldType, Any]] = {
     "pre_norm": (FLAG, True),  # on the input of a block
     "first_norm": (FLAG, lambda f: f["pre_norm"]),  # on the input of the first block
     "out_norm": (FLAG, False),  # on the output of a block, before the residual add
+    "expert_out_norm": (FLAG, False),  # on the output of the experts, in addition
+    "inner_norm": (FLAG, False),  # within attention and MLP, before the output projection
     "sum_norm": (FLAG, lambda f: not (f["pre_norm"] or f["out_norm"])),  # on the residual sum
     "post_norm_layers": (LAYER_FLAGS, None),  # the layers with the norm on the block output instead, if any
     "final_norm": (FLAG, lambda f: not f["sum_norm"]),
@@ -276,6 +290,8 @@ FIELDS: dict[str, tuple[FieldType, Any]] = {
     "experts_active_groups": (SIZE, None),  # groups of which a token has experts; None: all
     "expert_width": (SIZE, lambda f: f["mlp_width"]),
     "expert_bias": (FLAG, False),
+    "expert_latent": (SIZE, None),  # their input and output width, with projections before and after all experts
+    "expert_latent_bias": (FLAG, False),
     "fused_experts": (FLAG, lambda f: f["fused_gate"]),  # gate and up of an expert are one matrix
     "router_bias": (FLAG, False),
     "correction": (FLAG, False),  # a learned bias per expert is added for the top-k selection
@@ -298,6 +314,7 @@ FIELDS: dict[str, tuple[FieldType, Any]] = {
     "embedding_projected_bias": (FLAG, True),
     "embedding_projected_back": (FLAG, False),  # projected back after the last layer
     "embedding_norm": (FLAG, False),
+    "embedding_norm_gain": (FLAG, lambda f: f["norm_affine"]),
     "per_layer_input": (COUNT, 0),  # width of the per-layer embedding; 0: none
     "per_layer_vocabulary": (COUNT, lambda f: f["vocabulary"]),
     "positions": (LENGTH, None),  # maximum positions in the config
@@ -437,7 +454,10 @@ def _check_layers(checked: _CheckedFields) -> None:
             f"{where}: {named('parameter_groups')} parameter groups are more than {named('layers')}; "
             "use at most one group per layer"
         )
-    for field in ("mixers", "layer_types", "rotary_layers", "index_layers", "expert_layers", "post_norm_layers"):
+    for field in (
+        "mixers", "layer_types", "rotary_layers", "index_layers", "expert_layers", "post_norm_layers",
+        "compressed_ratio", "compressed_overlaps",
+    ):  # fmt: skip
         value = fields[field]
         if value is not None and len(value) != fields["layers"]:
             count = f"{facts[field].key or field!r} has {len(value)} entries"

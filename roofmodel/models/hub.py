@@ -17,7 +17,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from roofmodel.errors import LIST_MODELS, AnswerNote, Message, ModelError, Option, Text, shorten, suggest
+from roofmodel.errors import (
+    JSON_NUMBER_TOO_LONG,
+    LIST_MODELS,
+    AnswerNote,
+    Message,
+    ModelError,
+    Option,
+    Text,
+    shorten,
+    suggest,
+)
 from roofmodel.files.text_files import MAX_DEPTH, depth, expand, foreign_model, printable, read_text, rename_files
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.config import architecture
@@ -31,11 +41,18 @@ NAMES_A_FORMAT = re.compile("fp8|fp4|int8|int4|awq", re.IGNORECASE)
 TUNING = re.compile(r"-(?:[Ii]nstruct|it|[Cc]hat|Base|pt)(?=-|$)")
 DATE = re.compile(r"-\d{4}$")
 SAME_ARCHITECTURE = {
-    "deepseek-r1": "DeepSeek-V3", "deepseek-r1-0528": "DeepSeek-V3", "deepseek-r1-zero": "DeepSeek-V3",
-    "deepseek-v3.1": "DeepSeek-V3", "deepseek-r1-distill-llama-8b": "Llama-3.1-8B",
-    "deepseek-r1-distill-llama-70b": "Llama-3.1-70B",
+    "deepseek-ai/deepseek-r1-zero": "DeepSeek-R1", "deepseek-ai/deepseek-v3.2-exp": "DeepSeek-V3.2",
+    "deepseek-ai/deepseek-v3.2-speciale": "DeepSeek-V3.2", "deepseek-ai/deepseek-r1-distill-llama-8b": "Llama-3.1-8B",
+    "deepseek-ai/deepseek-r1-distill-llama-70b": "Llama-3.1-70B", "moonshotai/kimi-k2.6": "Kimi-K2.5",
+    "moonshotai/kimi-k2.7-code": "Kimi-K2.5",
 }  # fmt: skip
-"""DeepSeek's fine-tuned models with names of their own -> the packaged model that they start from."""
+"""Models with names of their own -> the packaged model that they start from."""
+FORMAT_SUFFIX = re.compile(
+    r"-(?:(?P<fp8>FP8|FP8-dynamic|W8A8-FP8)|(?P<nvfp4>NVFP4|FP4)|(?P<int8>GPTQ-Int8|INT8|W8A8|W8A16|w8a8)"
+    r"|(?P<int4>AWQ|GPTQ|GPTQ-Int4|INT4|W4A16|AWQ-INT4|4bit))$",
+    re.IGNORECASE,
+)
+"""Ends of the names of quantized checkpoints, by the format that `--weights` takes."""
 _HEAD = 1 << 10  # bytes from which a file of weights is recognized
 UNAUTHORIZED = (401, 403)  # HTTP status codes
 
@@ -53,6 +70,7 @@ class Checkpoint(NamedTuple):
     parameters_source: str
     source: str
     config: dict[str, Any]
+    base: str = ""  # the packaged checkpoint of the same sizes, whose config this one changes
 
 
 def load(model: str | os.PathLike[str], family: str | None = None, head: str | None = None) -> Architecture:
@@ -112,7 +130,8 @@ def packaged(name: str) -> Checkpoint | None:
 def fine_tuned(name: str) -> Checkpoint | None:
     """The packaged entry whose architecture a fine-tuned model has, by its name: `Llama-3.1-8B-Instruct` has that of
     `Llama-3.1-8B`. An organization must be the same."""
-    name = SAME_ARCHITECTURE.get(name.lower().removeprefix("deepseek-ai/"), name)
+    lower = name.lower()
+    name = next((same for known, same in SAME_ARCHITECTURE.items() if lower in (known, known.partition("/")[2])), name)
     organization, _, wanted = name.rpartition("/")
     for entry in catalog():
         for alias in (entry.id, *entry.aliases):
@@ -142,6 +161,8 @@ def _files() -> dict[str, Path]:
 
 def _entry(path: Path) -> Checkpoint:
     fields = json.loads(path.read_text(encoding="utf-8"))
+    if base := fields.get("base"):
+        fields["config"] = {**_entry(_files()[base.lower().replace("/", "--")]).config, **fields["config"]}
     return Checkpoint(**{**fields, "aliases": tuple(fields["aliases"])})
 
 
@@ -257,15 +278,20 @@ def _read(file: Path) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         place = f"{file}:{error.lineno}:{error.colno}"
         raise ModelError(f"{place}: not JSON ({error.msg}); give a model's config.json") from None
-    except ValueError as error:
-        raise ModelError(f"{file}: not usable JSON ({error})") from None
+    except ValueError:
+        raise ModelError(f"{file}: {JSON_NUMBER_TOO_LONG}") from None
     except RecursionError:
         too_deep = True
     if too_deep:
         raise ModelError(f"{file}: more than {MAX_DEPTH} nested lists and objects; give a model's config.json")
     if not isinstance(config, dict):
-        raise ModelError(f"{file}: contains a {type(config).__name__}; a config.json contains an object {{...}}")
+        raise ModelError(f"{file}: contains {_JSON_KINDS[type(config)]}; a config.json contains an object {{...}}")
     return config
+
+
+_JSON_KINDS = {
+    type(None): "null", bool: "a boolean", int: "a number", float: "a number", str: "a text", list: "a list",
+}  # fmt: skip
 
 
 def _without_duplicates(file: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -362,6 +388,14 @@ def _unknown(name: str) -> Message:
     entries = list(catalog())
     known_names = [entry.id if "/" in name else entry.id.partition("/")[2] for entry in entries]
     known_names += [alias for entry in entries for alias in entry.aliases if ("/" in alias) == ("/" in name)]
+    stripped = FORMAT_SUFFIX.search(name)
+    if stripped and (entry := packaged(name[: stripped.start()]) or fine_tuned(name[: stripped.start()])):
+        formats = [each for each, found in stripped.groupdict().items() if found]
+        return Message(
+            f"unknown model {shorten(name)}: not packaged, not a path, not in the local Hugging Face cache; "
+            f"{entry.id} has the same architecture: give it with ", Option("weights", formats[0]),
+            ", which converts all linear layers",
+        )  # fmt: skip
     hint = suggest(name, known_names)
     return Message(
         f"unknown model {shorten(name)}{hint or ';'} not packaged (see ", LIST_MODELS, "), not a path, "

@@ -154,6 +154,7 @@ class Attention(NamedTuple):
     gate: Literal["", "head", "element", "queries"] = ""
     kv_sharing: Literal["", "source", "reuses"] = ""  # later layers reuse its keys and values; it reuses earlier ones
     selection: BlockSelection | None = None  # each query attends to selected blocks of keys
+    inner_norm: Norm | None = None  # on the outputs of all heads together, before the output projection
 
     def cached(self, tokens: Number, source: Number) -> tuple[Number, ...]:
         """Keys, values and the indexer's key of all tokens, or of those in the window; none if it reuses others."""
@@ -203,7 +204,8 @@ class LatentAttention(NamedTuple):
     norm: Norm  # of the latents
     query_latent: Number | None = None  # size of the latent of the queries, if they have one
     rotary: bool = True  # whether rotary embedding is applied to the `rotary_dim` elements
-    gate: bool = False  # a sigmoid per head scales its output
+    gate: Literal["", "head", "element"] = ""  # scales the output of a head by one number, or by one per element
+    sinks: bool = False  # a learned logit per head is part of the softmax
     down_bias: bool = False  # on the projections to the latents
     out_bias: bool = False
     index_topk: Number | None = None  # each query attends to at most this many tokens, selected by an indexer
@@ -213,6 +215,45 @@ class LatentAttention(NamedTuple):
         """The latent, the shared rotary key and the indexer's key of all tokens."""
         sizes = (self.latent, self.rotary_dim, *((self.indexer.head_dim,) if self.indexer else ()))
         return tuple(tokens * size for size in sizes)
+
+
+class CompressedAttention(NamedTuple):
+    """Attention to one key-value head whose keys are the values, too: a window of tokens, and compressed entries.
+
+    Each entry stands for `ratio` tokens: their weighted sum, with learned weights per element. With `overlaps`, it also
+    has a share of the tokens of the entry before, and an indexer selects `index_topk` entries for each query
+    (DeepSeek-V4: CSA); otherwise each query attends to all entries (HCA). Without a ratio there is only the window.
+    """
+
+    heads: Number
+    head_dim: Number
+    rotary_dim: Number
+    query_latent: Number
+    window: Number
+    out_groups: Number  # groups of heads, each with its own first half of the output projection
+    out_rank: Number  # outputs of a group
+    norm: Norm  # of the query latent, of keys and of entries
+    ratio: Number = 0
+    overlaps: bool = False
+    index_topk: Number | None = None
+    indexer: Indexer | None = None
+
+    def cached(self, tokens: Number, source: Number) -> tuple[Number, ...]:
+        """The window, the entries with the indexer's keys, and the tokens that are not yet compressed.
+
+        As in DeepSeek's published code (`kv_state` and `score_state` of its compressor), these have both outputs of
+        the compression for one entry, or for two that overlap.
+        """
+        window = (minimum(tokens, self.window) * self.head_dim,)
+        if not self.ratio:
+            return window
+        sizes = (self.head_dim, *((self.indexer.head_dim,) if self.indexer else ()))
+        entries, overlap = tokens // self.ratio, 1 + self.overlaps
+        return (
+            *window,
+            *(entries * size for size in sizes),
+            *(2 * (overlap * self.ratio) * (overlap * size) for size in sizes),
+        )
 
 
 class Mamba(NamedTuple):
@@ -318,6 +359,7 @@ class MLP(NamedTuple):
     gated: bool = False
     fused: bool = False  # one matrix holds gate and up
     bias: bool = False
+    inner_norm: Norm | None = None  # before the down projection
 
 
 class MoE(NamedTuple):
@@ -331,6 +373,8 @@ class MoE(NamedTuple):
     router_bias: bool = False
     correction: bool = False  # a learned number per expert corrects the router's scores
     router_norm: Norm | None = None  # the router reads the residual stream through its own norm
+    latent: Number | None = None  # the experts' input and output width, if they have projections before and after
+    latent_bias: bool = False
     groups: int = 1  # of experts; a token has experts of `active_groups` of them
     active_groups: int = 1
 
@@ -354,8 +398,21 @@ class TokenConvolution(NamedTuple):
 Uncached = MLP | MoE | PerLayerGate | TokenConvolution
 """Parts without a cache. The others have `cached`: elements of each cached tensor per sequence, by its length."""
 Part = (
-    Attention | LatentAttention | CrossAttention | Mamba | Mamba2 | DeltaRule | Lightning | ShortConvolution | Uncached
+    Attention
+    | LatentAttention
+    | CompressedAttention
+    | CrossAttention
+    | Mamba
+    | Mamba2
+    | DeltaRule
+    | Lightning
+    | ShortConvolution
+    | Uncached
 )
+
+
+AttentionPart = Attention | LatentAttention | CompressedAttention
+"""Self-attention; all other mixers are recurrent or convolutions."""
 
 
 class PartKind(NamedTuple):
@@ -378,6 +435,9 @@ KINDS: dict[type, PartKind] = {
     BlockSelection: PartKind(("index_",), replicated={"heads": "heads of the indexer"}),
     CrossAttention: PartKind(),
     LatentAttention: PartKind(("latent_",), {"heads": "heads"}),
+    CompressedAttention: PartKind(
+        ("compressed_",), {"heads": "heads", "out_groups": "groups of the output projection"}
+    ),
     Indexer: PartKind(("index_",)),
     Mamba: PartKind(("inner_",), {"width": "channels of the state space"}),
     Mamba2: PartKind(("inner_",), {"heads": "heads of the state space"}, {"groups": "groups of its heads"}),
@@ -385,11 +445,23 @@ KINDS: dict[type, PartKind] = {
     Lightning: PartKind(("linear_",), {"heads": "heads of linear attention"}),
     ShortConvolution: PartKind((), {"width": "channels of the convolution"}),
     MLP: PartKind(("mlp_",), {"width": "columns of the MLP"}),
-    MoE: PartKind(),
+    MoE: PartKind(("expert_",)),
     PerLayerGate: PartKind(obstacle="per-layer embeddings"),
     TokenConvolution: PartKind(("conv_",), obstacle="token convolutions"),
 }
 """Each kind of part, and the parts within others, which are built and sharded with them."""
+
+
+class Streams(NamedTuple):
+    """Hyper-connections: `count` residual streams in place of one.
+
+    With `sinkhorn` iterations a matrix mixes the streams at each block (0: no mixing). After the last layer, `head`
+    makes one stream of them: by learned weights, or by their mean.
+    """
+
+    count: Number
+    sinkhorn: int = 0
+    head: Literal["weights", "mean"] = "weights"
 
 
 class Branch(NamedTuple):

@@ -112,7 +112,11 @@ def quantization(config: Settings, where: object) -> tuple[Quantization | None, 
     inner = settings.get("quantization")
     if isinstance(inner, dict) and "quant_algo" not in settings:  # Model Optimizer's hf_quant_config.json
         settings = {**settings, **inner}
+    if "expert_dtype" in config:  # the class puts it there, too
+        settings = {"expert_dtype": config["expert_dtype"], **settings}
     method = _method(settings)
+    if method == "fp8" and _expert_format(settings):  # the lists are those of the experts' conversion
+        settings = {key: settings[key] for key in settings.keys() & _DEEPSEEK_V4_KEYS}
     if method == "bitnet" and settings.get("quantization_mode") == "online":
         return None, (f"{where}: quantization_config (bitnet): the checkpoint is quantized while it runs",)
     weights, others = _weights_and_groups(method, settings)
@@ -148,6 +152,8 @@ def _weights_and_groups(method: str, settings: Settings) -> tuple[StoredWeights,
         main = modules[0][1]
     else:
         main = stored_weights(method, settings)
+    if experts := _expert_format(settings):
+        modules = [*modules, (EXPERTS_ONLY, StoredWeights(experts))]
     groups: dict[StoredWeights, dict[str, None]] = {}
     for name, form in modules:
         groups.setdefault(form, {})[name] = None
@@ -158,6 +164,19 @@ def _weights_and_groups(method: str, settings: Settings) -> tuple[StoredWeights,
         if not is_for_all(group)
     ]
     return main, stated_groups + [(form, names) for form, names in described if form.format != main.format]
+
+
+_DEEPSEEK_V4_KEYS = {"quant_method", "weight_block_size", "scale_fmt", "expert_dtype", "moe_quant_algo"}
+
+
+def _expert_format(settings: Settings) -> str | None:
+    """The format of experts in a checkpoint whose other linear layers are in fp8; None if it states none.
+
+    DeepSeek-V4 has fp4 with a shared exponent for each 32 weights (`inference/convert.py`); NVIDIA's has nvfp4.
+    """
+    if settings.get("moe_quant_algo") == "NVFP4":
+        return "nvfp4"
+    return "mxfp4" if settings.get("expert_dtype") == "fp4" else None
 
 
 def _named_modules(method: str, settings: Settings) -> list[tuple[str, StoredWeights]]:

@@ -15,6 +15,7 @@ from roofmodel.models.layers import (
     Attention,
     BlockSelection,
     Branch,
+    CompressedAttention,
     CrossAttention,
     DeltaRule,
     DisentangledAttention,
@@ -35,6 +36,7 @@ from roofmodel.models.layers import (
     PerLayerGate,
     Projection,
     ShortConvolution,
+    Streams,
     Sublayer,
     TokenConvolution,
 )
@@ -54,7 +56,14 @@ def stack(fields: Fields, *, causal: bool, crosses: bool = False) -> Stack:
         final_norm=norm if fields["final_norm"] else None,
         unused_parameters=fields["unused_parameters"],
         shared=_shared(fields),
+        streams=_streams(fields),
     )
+
+
+def _streams(fields: Fields) -> Streams | None:
+    if not fields["streams"]:
+        return None
+    return Streams(fields["streams"], fields["streams_sinkhorn"], fields["streams_head"])
 
 
 def _embedding(fields: Fields, norm: Norm) -> Embedding:
@@ -65,7 +74,7 @@ def _embedding(fields: Fields, norm: Norm) -> Embedding:
         fixed_positions=fields["sinusoidal_positions"],
         type_rows=fields["type_rows"],
         task_rows=fields["task_rows"],
-        norm=norm if fields["embedding_norm"] else None,
+        norm=norm._replace(gain=fields["embedding_norm_gain"]) if fields["embedding_norm"] else None,
         projection=_projection(fields) if fields["embedding_projected"] else None,
         relative_rows=0 if fields["relative_table_per_layer"] else fields["relative_rows"],
         relative_norm=norm if fields["relative_rows"] and fields["relative_norm"] else None,
@@ -123,7 +132,7 @@ def _layer(index: int, fields: Fields, norm: Norm, crosses: bool) -> Layer:
     has_experts = fields["experts"] and fields["expert_layers"][index]
     width = fields["kv_shared_mlp_width" if _reuses_keys_and_values(index, fields) else "mlp_width"]
     mlp = Branch(_mlp(fields, width), before, after)
-    experts = Branch(_moe(fields), before, after)
+    experts = Branch(_moe(fields), before, norm if fields["expert_out_norm"] else after)
     if not has_experts:
         block = Sublayer((mlp,), closing)
     elif fields["mlp_with_experts"]:
@@ -213,7 +222,12 @@ def _attention(index: int, fields: Fields) -> Attention:
         if fields["kv_shared_layers"]
         else "",
         selection=_part(BlockSelection, fields) if fields["index_blocks"] and _has_indexer(index, fields) else None,
+        inner_norm=_inner_norm(fields),
     )
+
+
+def _inner_norm(fields: Fields) -> Norm | None:
+    return _norm(fields) if fields["inner_norm"] else None
 
 
 def _has_indexer(index: int, fields: Fields) -> bool:
@@ -235,7 +249,16 @@ def _latent_attention(index: int, fields: Fields) -> LatentAttention:
     return _part(LatentAttention, fields, down_bias=fields["qkv_bias"], indexer=indexer)
 
 
+def _compressed_attention(index: int, fields: Fields) -> CompressedAttention:
+    ratio, overlaps = fields["compressed_ratio"][index], bool(fields["compressed_overlaps"][index])
+    indexer = _part(Indexer, fields) if overlaps else None
+    topk = fields["index_topk"] if overlaps else None
+    return _part(CompressedAttention, fields, ratio=ratio, overlaps=overlaps, index_topk=topk, indexer=indexer)
+
+
 def _attends(index: int, fields: Fields) -> Part:
+    if fields["compressed_ratio"] is not None:
+        return _compressed_attention(index, fields)
     return _latent_attention(index, fields) if fields["latent"] else _attention(index, fields)
 
 
@@ -271,7 +294,7 @@ def _disentangled(fields: Fields) -> DisentangledAttention:
 
 
 def _mlp(fields: Fields, width: int) -> MLP:
-    return _part(MLP, fields, width=width, fused=fields["fused_gate"])
+    return _part(MLP, fields, width=width, fused=fields["fused_gate"], inner_norm=_inner_norm(fields))
 
 
 def _expert_groups(fields: Fields) -> tuple[int, int]:
@@ -292,7 +315,7 @@ def _moe(fields: Fields) -> MoE:
         MoE,
         fields,
         active=fields["experts_active"],
-        expert=_part(MLP, fields, "expert_", fused=fields["fused_experts"]),
+        expert=_part(MLP, fields, "expert_", fused=fields["fused_experts"], inner_norm=None),
         shared=_mlp(fields, fields["shared_width"]) if fields["shared_width"] else None,
         router_norm=_norm(fields) if fields["mlp_with_experts"] else None,
         groups=groups,

@@ -11,19 +11,23 @@ import re
 from collections.abc import Iterable, Sequence
 
 DECIMAL = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
-TIME_DIVISORS = {"m": 10**3, "u": 10**6, "µ": 10**6, "μ": 10**6, "n": 10**9, "p": 10**12}
+DIVISORS = {"m": 10**3, "u": 10**6, "µ": 10**6, "μ": 10**6, "n": 10**9, "p": 10**12}
 BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
 # Written unit -> base unit, longest first. Integer pipes are in OP, which counts as FLOP.
 _UNITS = {
+    "J/FLOP": "J/FLOP",
     "FLOP/clock": "FLOP/clock",
     "FLOP/s": "FLOP/s",
     "OP/clock": "FLOP/clock",
+    "J/OP": "J/FLOP",
     "OP/s": "FLOP/s",
     "B/clock": "B/clock",
     "B/s": "B/s",
+    "J/B": "J/B",
     "Hz": "Hz",
     "bit": "bit",
     "B": "B",
+    "W": "W",
     "s": "s",
 }
 _EXAMPLES = {
@@ -35,6 +39,9 @@ _EXAMPLES = {
     "Hz": "1410 MHz",
     "bit": "5120 bit",
     "s": "2.5 us",
+    "W": "700 W",
+    "J/FLOP": "0.5 pJ/FLOP",
+    "J/B": "50 pJ/B",
 }
 _LISTED = 5  # numbers that a message lists
 _BITS = re.compile(r"([kMGT]?)(?:b/s|bit/s|bps)\Z")  # as network ports are specified
@@ -82,8 +89,8 @@ def _split(name: str) -> tuple[int, int, str | None]:
                 return DECIMAL[prefix], 1, base
             if prefix in BINARY and base == "B":
                 return BINARY[prefix], 1, base
-            if prefix in TIME_DIVISORS and base == "s":
-                return 1, TIME_DIVISORS[prefix], base
+            if prefix in DIVISORS and base in ("s", "J/FLOP", "J/B"):
+                return 1, DIVISORS[prefix], base
     return 1, 1, None
 
 

@@ -70,7 +70,7 @@ def document(operation: OneOperation) -> Document:
 
 def _data(operation: OneOperation) -> dict[str, Any]:
     """The document `roofmodel.op/1`."""
-    cost, run, expected = operation.operator.cost, operation.run, operation.run.expected
+    cost, run, expected = operation.operator.cost, operation.run, operation.drawn.expected
     return {
         "schema": "roofmodel.op/1",
         "op": operation.kind,
@@ -90,6 +90,9 @@ def _data(operation: OneOperation) -> dict[str, Any]:
         "expected_seconds": expected and float(expected.value),
         "expected_low_seconds": expected and float(expected.low),
         "expected_high_seconds": expected and float(expected.high),
+        "expected_bound": operation.expected_bound,
+        "power_watts": operation.drawn.power_watts,
+        "energy_joules": operation.drawn.energy_joules,
         "implementation": run.implementation,
         "expected_from": run.evidence,
         "terms": operation.terms,
@@ -100,7 +103,8 @@ def _data(operation: OneOperation) -> dict[str, Any]:
 
 RESULTS = {
     "flops": "FLOP", "bytes": "B", "link_bytes": "B", "intensity": "FLOP/B", "ridge": "FLOP/B", "bound_seconds": "s",
-    "expected_seconds": "s", "expected_low_seconds": "s", "expected_high_seconds": "s", "measured_seconds": "s",
+    "expected_seconds": "s", "expected_low_seconds": "s", "expected_high_seconds": "s", "power_watts": "W",
+    "energy_joules": "J", "measured_seconds": "s",
 }  # fmt: skip
 """The results of the JSON document that are numbers, with their units."""
 
@@ -114,9 +118,12 @@ def _formula_lines(operation: OneOperation) -> Iterator[OperationNumber]:
     """The terms in the order of their computation, then what they use."""
     for step in operation.steps:
         yield OperationNumber("term", step.name, step.value, step.unit, step.formula)
-    expected = operation.run.expected
+    expected, drawn = operation.run.expected, operation.drawn
     if operation.steps and expected and float(expected.value) != operation.terms.get("seconds"):
         yield OperationNumber("term", "expected", float(expected.value), "s", "max(seconds, bound)")
+    if drawn.is_limited_by_power and drawn.expected:
+        formula = "energy above idle / (power limit - idle)"
+        yield OperationNumber("term", "sustained", float(drawn.expected.value), "s", formula)
     for each in operation.inputs:
         yield OperationNumber("input", each.name, each.value, each.unit, meaning=each.meaning)
 
@@ -129,15 +136,16 @@ def _summary(operation: OneOperation) -> Iterator[tuple[str, str]]:
     intensity = [f"{units.significant(operation.intensity)} FLOP/B"] if operation.intensity else []
     yield "cost", ", ".join((*counted, f"{units.si(cost.bytes, 'B')} read and written", *sent, *intensity))
     yield "bound", f"{units.seconds(bound)}, limited by {_CEILINGS[str(operation.placed.bound)]}"
-    if run.expected:
-        value, low, high = (units.seconds(float(seconds)) for seconds in run.expected)
-        share = bound / float(run.expected.value)
+    if expected := operation.drawn.expected:
+        value, low, high = (units.seconds(float(seconds)) for seconds in expected)
+        share = bound / float(expected.value)
         kernel = "" if run.implementation in (None, "any", operation.kind) else f", by {run.implementation}"
-        yield "expected", f"{value} ({low} to {high}), {share:.0%} of the ceiling{kernel}"
+        limit = ", limited by power" * bool(operation.drawn.is_limited_by_power)
+        yield "expected", f"{value} ({low} to {high}), {share:.0%} of the ceiling{kernel}{limit}"
     else:
         yield "expected", "no expected time: no parameters are fitted for this kind on this device"
     if operation.measured is not None:
-        yield "measured", _measured(operation, operation.measured, run.expected)
+        yield "measured", _measured(operation, operation.measured, operation.drawn.expected)
     if cost.matmul_flops and operation.placed.bound != "communication":
         yield "compute-bound", _compute_bound(operation)
 

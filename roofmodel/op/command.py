@@ -9,7 +9,7 @@ from roofmodel.devices.device import Device, Hardware
 from roofmodel.errors import Text
 from roofmodel.numbers import units
 from roofmodel.options.signature import checked
-from roofmodel.options.values import EngineName, EngineOption, seconds_of
+from roofmodel.options.values import EngineName, EngineOption, Sustained, on_or_off, seconds_of
 from roofmodel.options.workload import valid
 from roofmodel.report.base import Result
 from roofmodel.report.command import CommandLine
@@ -39,7 +39,7 @@ class OpReport(Result):
     @property
     def expected_seconds(self) -> float | None:
         """The expected time; None where no parameters are fitted."""
-        expected = self.operation.run.expected
+        expected = self.operation.drawn.expected
         return expected and float(expected.value)
 
     def _messages(self) -> Iterable[Text]:
@@ -97,6 +97,8 @@ def op(
     kv_dtype: str | None = None,
     engine: EngineName | None = None,
     engine_option: EngineOption | None = None,
+    sustained: Sustained | None = None,
+    power_limit: float | str | None = None,
     measured: float | str | None = None,
 ) -> OpReport:
     """Bound and expected time of one operation, with the terms of its formula.
@@ -149,6 +151,9 @@ def op(
         kv_dtype: attention: format of the KV cache (default: that of the activations).
         engine: Engine whose kernel runs it (default: vllm; torch for conv).
         engine_option: KEY=VALUE, such as attention=triton, as for estimate.
+        sustained: Expected time under long load, at the rates that the card sustains under its power limit: on or off
+            (default: on with `power_limit`, else off).
+        power_limit: Power limit of the card, such as 500W (default: that of its file).
         measured: A measured time, such as 140us, to compare with bound and expected time.
 
     Examples:
@@ -164,12 +169,15 @@ def op(
         k_heads=k_heads, k_dim=k_dim, v_heads=v_heads, v_dim=v_dim,
     )  # fmt: skip
     from roofmodel.op.op import one_operation
+    from roofmodel.steps.placed import LoadSettings
 
     seconds = None if measured is None else seconds_of("measured", measured, "140us")
     options = valid("engine_option", engine_option or ())
+    watts = None if power_limit is None else valid("power_limit", power_limit)
+    load = LoadSettings(on_or_off("sustained", watts is not None if sustained is None else sustained), watts)
     operation = one_operation(
         kind, Device.load(hw), sizes, dtype=dtype, kv_dtype=kv_dtype, engine=engine, engine_option=options,
-        measured=seconds,
+        measured=seconds, load=load,
     )  # fmt: skip
     return OpReport(operation)
 

@@ -27,6 +27,7 @@ from roofmodel.numbers.derivation import DerivationStep
 from roofmodel.options.values import EngineName
 from roofmodel.steps.notes import alignment_notes
 from roofmodel.steps.options import check_kernels
+from roofmodel.steps.placed import SHORT, LoadSettings, Placed, load_notes, under_load, with_power
 from roofmodel.timing import derivation
 from roofmodel.timing.engine import Run, Timing
 from roofmodel.timing.roofline import Placement, place, ridge
@@ -77,15 +78,22 @@ class OneOperation(NamedTuple):
     operator: Operator
     placed: Placement
     run: Run
+    drawn: Placed  # with its energy; under long load, with the time that the power limit allows
     growing: str | None
     compute_bound_from: int | None
     measured: float | None
+    load_notes: tuple[Text, ...] = ()
 
     @property
     def intensity(self) -> float | None:
         """FLOP per byte; None without FLOPs."""
         flops = self.operator.cost.matmul_flops + self.operator.cost.vector_flops
         return float(flops / self.operator.cost.bytes) if flops else None
+
+    @property
+    def expected_bound(self) -> str | None:
+        """What limits the expected time: `power`, or the ceiling of the bound."""
+        return None if self.drawn.expected is None else str(self.drawn.expected_bound)
 
     @property
     def steps(self) -> list[DerivationStep]:
@@ -113,6 +121,7 @@ class OneOperation(NamedTuple):
     def notes(self) -> Iterator[Text]:
         """What the numbers assume."""
         precision, formula = PRECISIONS[self.dtype], self.run.formula
+        yield from self.load_notes
         if precision.compute != precision.activations and "quantize" in self.engine.fuses and self.kind == "gemm":
             yield AnswerNote(
                 f"A is counted in {precision.activations}; {self.engine.name} quantizes it in the kernel before, whose "
@@ -162,6 +171,7 @@ def one_operation(
     engine: EngineName | None = None,
     engine_option: tuple[tuple[str, str], ...] = (),
     measured: float | None = None,
+    load: LoadSettings = SHORT,
 ) -> OneOperation:
     """An operation by its kind, such as `gemm`, on a device.
 
@@ -170,6 +180,7 @@ def one_operation(
     """
     name, own_sizes = _named(kind, {name: value for name, value in sizes.items() if value is not None})
     complete = _complete(name, own_sizes)
+    load_remarks, device = tuple(load_notes(device, load)), under_load(device, load)
     for option, form in (("dtype", dtype), ("kv_dtype", kv_dtype)):
         if form is not None and form not in PRECISIONS:
             raise WorkloadError(Option(option), f": unknown format {shorten(form)}{choices(form, PRECISIONS)}")
@@ -186,8 +197,11 @@ def one_operation(
     alone = used.fuses & {"quantize"}  # other fusions need a neighbor
     timing = Timing(device, used._replace(fuses=alone, extra_kernels=frozenset(), launch=None))
     (run,) = timing.runs([operator], [placed], precision.compute, ReferenceCode())
+    (drawn,) = with_power([Placed(operator, placed, run.expected, run)], device, precision.compute)
     growing = GROWING.get(name)
-    operation = OneOperation(name, complete, dtype, device, used, operator, placed, run, growing, None, measured)
+    operation = OneOperation(
+        name, complete, dtype, device, used, operator, placed, run, drawn, growing, None, measured, load_remarks
+    )  # fmt: skip
     if growing is None:
         return operation
 

@@ -12,15 +12,18 @@ from roofmodel.options.values import (
     EngineOption,
     LatentMode,
     Logits,
+    MemoryFormat,
     Model,
     Names,
     Numbers,
     Optimizer,
+    Overlap,
     Phase,
     Recompute,
     RoutingOption,
     SequenceParallel,
     StorageFormat,
+    Sustained,
 )
 
 
@@ -42,6 +45,7 @@ class WorkloadOptions(TypedDict, total=False):
     engine: EngineName | None
     engine_option: EngineOption | None
     logits: Logits | None
+    memory_format: MemoryFormat | None
     mla: LatentMode
     optimizer: Optimizer | None
     recompute: Recompute
@@ -53,9 +57,16 @@ class WorkloadOptions(TypedDict, total=False):
     micro_batch: int | None
     sequence_parallel: SequenceParallel
     zero: int
-    memory_utilization: float
+    memory_utilization: float | None
+    max_len: int | None
+    token_budget: int | None
+    max_seqs: int | None
     data_parallel: DataParallel | None
+    overlap: Overlap
     routing: RoutingOption
+    capacity: float | None
+    sustained: Sustained | None
+    power_limit: float | str | None
 
 
 class GridOptions(TypedDict, total=False):
@@ -76,6 +87,7 @@ class GridOptions(TypedDict, total=False):
     engine: Names | None
     engine_option: EngineOption | None
     logits: Names | None
+    memory_format: Names | None
     mla: Names | None
     optimizer: Names | None
     recompute: Names | None
@@ -88,8 +100,15 @@ class GridOptions(TypedDict, total=False):
     sequence_parallel: Names | None
     zero: Numbers | None
     memory_utilization: float | str | Iterable[float | str] | None
+    max_len: Numbers | None
+    token_budget: Numbers | None
+    max_seqs: Numbers | None
     data_parallel: Names | None
+    overlap: Names | None
     routing: RoutingOption | Iterable[RoutingOption] | None
+    capacity: float | str | Iterable[float | str] | None
+    sustained: Names | None
+    power_limit: float | str | Iterable[float | str] | None
 
 
 class ServiceOptions(TypedDict, total=False):
@@ -102,7 +121,10 @@ class ServiceOptions(TypedDict, total=False):
     tpot: float | str | None
     requests: float | str | None
     price: float | str | Mapping[str, float] | None
-    memory_utilization: float
+    memory_utilization: float | None
+    max_len: int | None
+    token_budget: int | None
+    max_seqs: int | None
     mode: Names | None
     draft: Model | None
     draft_tokens: int | None
@@ -110,6 +132,8 @@ class ServiceOptions(TypedDict, total=False):
     routing: RoutingOption | None
     engine: EngineName | None
     engine_option: EngineOption | None
+    sustained: Sustained
+    power_limit: float | str | None
     top: int
     time_limit: float | str
     cluster: str | None
@@ -133,9 +157,11 @@ class TrainingOptions(TypedDict, total=False):
     attention: AttentionMode
     dtype: str | None
     price: float | str | Mapping[str, float] | None
-    memory_utilization: float
+    memory_utilization: float | None
     engine: EngineName | None
     engine_option: EngineOption | None
+    sustained: Sustained
+    power_limit: float | str | None
     top: int
     time_limit: float | str
     cluster: str | None

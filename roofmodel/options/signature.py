@@ -80,7 +80,7 @@ def _check(name: str, value: object, annotation: Any) -> None:
         return
     if value_kinds <= {str, Literal, NoneType} and not isinstance(value, str):
         raise RoofError(Option(name), f" is {shorten(value)}; give text")
-    if Literal in value_kinds:
+    if Literal in value_kinds and not (bool in value_kinds and isinstance(value, bool)):
         check_one_of(name, value, [text for member in members(annotation) for text in get_args(member)])
     if value_kinds <= {int, NoneType} and type(value) is not int:
         raise RoofError(Option(name), f" is {shorten(value)}; give a whole number")

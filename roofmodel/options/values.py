@@ -9,9 +9,10 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
+from itertools import product
 from typing import Any, Literal
 
-from roofmodel.errors import Option, RoofError, WorkloadError, choices, shorten
+from roofmodel.errors import Option, RoofError, WorkloadError, as_text, choices, shorten
 from roofmodel.numbers import units
 
 Phase = Literal["prefill", "decode", "forward", "generate", "train"]
@@ -20,8 +21,11 @@ Recompute = Literal["none", "selective", "full"]
 AttentionMode = Literal["flash", "eager"]
 LatentMode = Literal["absorbed", "naive"]  # of multi-head latent attention
 Logits = Literal["last", "all"]
+MemoryFormat = Literal["nhwc", "nchw"]  # of the tensors of a convolutional network
 SequenceParallel = Literal["off", "on"]
+Sustained = Literal["off", "on"] | bool
 DataParallel = Literal["ddp", "dataparallel", "sequential"]  # how replicas train
+Overlap = Literal["engine", "none"]  # what overlaps with computation in training
 EngineName = str | os.PathLike[str]  # a packaged engine such as vllm, or a YAML file
 EngineOption = str | Mapping[str, str] | Iterable[str]  # such as launch=graph
 RoutingMode = Literal["uniform", "same"]
@@ -50,7 +54,7 @@ FirstGap = Literal["same-step", "previous-step"]
 L2State = Literal["cold", "warm"]
 BenchmarkDevice = Literal["cuda", "cpu"]
 FlopCounter = Literal["fvcore", "calflops", "deepspeed", "llm-flops"]
-SweepPicture = Literal["rates", "roofs", "costs", "scaling"]
+SweepPicture = Literal["rates", "roofs", "costs", "scaling", "power"]
 ScalingMode = Literal["strong", "weak"]
 Share = Literal["dp", "tp", "pp", "ep"]  # parallelism of further GPUs
 
@@ -76,8 +80,9 @@ def check_one_of(option: str, value: object, known_values: Iterable[str]) -> Non
     """Raises WorkloadError, with similar and all known values, for another one."""
     names = tuple(known_values)
     if value not in names:
-        cutoff = 0.7 if len(str(value)) < 4 else 0.6  # cpu is not meant by gpu
-        raise WorkloadError(Option(option), f": unknown value {shorten(value)}{choices(str(value), names, cutoff)}")
+        word = as_text(value)
+        cutoff = 0.7 if len(word) < 4 else 0.6  # cpu is not meant by gpu
+        raise WorkloadError(Option(option), f": unknown value {shorten(value)}{choices(word, names, cutoff)}")
 
 
 def check_whole_number(option: str, value: object, low: int, high: int) -> None:
@@ -95,7 +100,7 @@ def seconds_of(option: str, value: object, example: str, highest: float = MAX_SE
         seconds = float(units.parse(value, "s") if isinstance(value, str) else value)  # type: ignore[arg-type]
     except ValueError as error:
         raise WorkloadError(Option(option), f": {error}; try ", Option(option, example)) from None
-    except TypeError:
+    except (TypeError, OverflowError):
         seconds = -1.0
     if isinstance(value, bool) or not 0 <= seconds <= highest or (seconds == 0 and not zero):
         limits = f"{'at least' if zero else 'above'} 0 and at most {units.seconds(highest)}"
@@ -103,6 +108,77 @@ def seconds_of(option: str, value: object, example: str, highest: float = MAX_SE
             Option(option), f" is {shorten(value)}; it must be a time {limits}; try ", Option(option, example)
         )
     return seconds
+
+
+def on_or_off(option: str, value: object) -> Sustained:
+    """`on` or `off`, from one of them or a boolean. Raises WorkloadError for another value."""
+    text = ("off", "on")[value] if isinstance(value, bool) else value
+    check_one_of(option, text, ("off", "on"))
+    return "on" if text == "on" else "off"
+
+
+def settings(option: str, value: object) -> tuple[tuple[str, str], ...]:
+    """Pairs of a key and a value, from a mapping, text such as `launch=graph`, or several texts.
+
+    A number for `launch` is a time in seconds.
+    """
+    for key, (first, *others) in (by_key := _values_by_key(option, value)).items():
+        if others:
+            raise WorkloadError(Option(option), f": {key} is given twice, with {first} and {others[0]}")
+    return tuple((key, first) for key, (first,) in by_key.items())
+
+
+def settings_axis(option: str, value: object) -> list[tuple[tuple[str, str], ...]]:
+    """The combinations of such pairs, where a key may have several values."""
+    by_key = _values_by_key(option, value)
+    return [tuple(zip(by_key, chosen, strict=True)) for chosen in product(*by_key.values())]
+
+
+def _values_by_key(option: str, value: object) -> dict[str, list[str]]:
+    entries: list[Any]
+    if isinstance(value, Mapping):
+        entries = [(key, v) for key, each in value.items() for v in (each if isinstance(each, list) else [each])]
+    else:
+        entries = [value] if isinstance(value, str) or not isinstance(value, Iterable) else [*value]
+    values: dict[str, dict[str, None]] = {}
+    for each in [part for entry in entries for part in (entry.split(",") if isinstance(entry, str) else [entry])]:
+        pair = each if isinstance(each, tuple) else as_text(each).split("=", 1)
+        if len(pair) != 2 or "" in pair:
+            raise WorkloadError(
+                Option(option), f" is {shorten(each)}; it must be KEY=VALUE, such as ", Option(option, "launch=graph")
+            )
+        key = as_text(pair[0]).strip()
+        values.setdefault(key, {})[seconds_text(pair[1]) if key == "launch" else as_text(pair[1]).strip()] = None
+    return {key: list(chosen) for key, chosen in values.items()}
+
+
+def seconds_text(value: object) -> str:
+    """A number of seconds as text with a unit; text as it is."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return f"{value * 1e6:.12g}us" if is_number else as_text(value).strip()  # type: ignore[operator]
+
+
+MAX_WATTS = 10_000.0
+"""The largest power that an option accepts."""
+
+
+def watts_of(option: str, value: object, example: str) -> float:
+    """The power of an option in watts, from watts or text with a unit such as `500W`.
+
+    Raises WorkloadError, with the example, for another value.
+    """
+    try:
+        watts = float(units.parse(value, "W") if isinstance(value, str) else value)  # type: ignore[arg-type]
+    except ValueError as error:
+        raise WorkloadError(Option(option), f": {error}; try ", Option(option, example)) from None
+    except (TypeError, OverflowError):
+        watts = -1.0
+    if isinstance(value, bool) or not 0 < watts <= MAX_WATTS:
+        raise WorkloadError(
+            Option(option), f" is {shorten(value)}; it must be a power above 0 and at most {MAX_WATTS:.0f} W; try ",
+            Option(option, example),
+        )  # fmt: skip
+    return watts
 
 
 PathLike = str | os.PathLike[str]

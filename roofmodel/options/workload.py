@@ -7,7 +7,6 @@ The request of a command is such a record, too; see `plan/request.py`.
 
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
-from itertools import product
 from types import NoneType
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
@@ -21,30 +20,36 @@ from roofmodel.options.values import (
     EngineOption,
     LatentMode,
     Logits,
+    MemoryFormat,
     Names,
     Numbers,
     Optimizer,
+    Overlap,
     Phase,
     Recompute,
     RoutingOption,
     SequenceParallel,
     StorageFormat,
+    Sustained,
     check_one_of,
     check_whole_number,
     mean_bits,
+    on_or_off,
     seconds_of,
+    settings,
+    watts_of,
 )
 
 MAX_VALUE = 10**9
 MEMORY_UTILIZATION = 0.9
-"""The share of a device's memory that engines use by default (vLLM's gpu_memory_utilization). The rest is for what is
-not counted: CUDA context and libraries (0.58 GB in TensorRT-LLM, test_measured_memory.py), fragmentation, ECC."""
+"""The share of a device's memory that is used where the engine's file states no rule. The rest is for what is not
+counted: CUDA context and libraries (0.58 GB in TensorRT-LLM, test_measured_memory.py), fragmentation, ECC."""
 
 WORKLOAD, PRECISION, PARALLELISM, TRAINING = "Workload", "Precision", "Parallelism", "Training"
 """Groups of options in `--help`."""
 
 PlanKind = Literal["service", "training"]
-Kind = Literal["count", "name", "settings", "time", "share"]
+Kind = Literal["count", "name", "settings", "time", "power", "share"]
 SIZE_EXAMPLES, LENGTH_EXAMPLES = ("1,2,4", "1:8, 1:64:*2"), ("512,1024", "512:4096:512, 1:4096:*2")
 
 
@@ -67,13 +72,35 @@ class Declared(NamedTuple):
     plan_help: str = ""
     """The plans that search values of this option, and its help in `roof plan`."""
     example: object = None
-    """A value of an option that a request needs or that is a time, for messages."""
+    """A value of an option that a request needs, or that is a time or a power, for messages."""
     check: Callable[[str, Any], Any] | None = None
     """Returns the checked value of the option of this name, in place of the check of its kind."""
     type: Any = None
     kind: Kind = "name"
     choices: tuple[str, ...] = ()
-    """From the type: how values are checked, and the values of an option that is one of several names."""
+    """How values are checked, from the type unless it is a power; and the values of an option that is one of several
+    names."""
+
+
+SustainedTimes = Annotated[
+    Sustained | None,
+    Declared(
+        WORKLOAD,
+        "Expected times of a GPU under long load, at the rates that it sustains under its power limit (default: on for "
+        "training and with --power-limit, else off).",
+        check=on_or_off,
+    ),
+]
+PowerLimit = Annotated[
+    float | str | None,
+    Declared(
+        WORKLOAD,
+        "Power limit of the card, such as 500W (default: that of its file).",
+        kind="power",
+        examples=("300W,700W", "300W:700W:100W"),
+        example="500W",
+    ),
+]
 
 
 class Options(NamedTuple):
@@ -166,7 +193,7 @@ class Options(NamedTuple):
         StorageFormat | None,
         Declared(
             PRECISION,
-            "Format of the KV cache: one of --weights (default: --dtype).",
+            "Format of the KV cache: one of the names for --weights, not a number of bits (default: --dtype).",
             plans=("service",),
             plan_help="Search only these formats of the KV cache (default: 16 bits, and fp8 where the engine has it).",
         ),
@@ -206,6 +233,13 @@ class Options(NamedTuple):
         Declared(
             WORKLOAD,
             "Positions for which the LM head computes logits (default: last in prefill, all in forward).",
+        ),
+    ] = None
+    memory_format: Annotated[
+        MemoryFormat | None,
+        Declared(
+            WORKLOAD,
+            "Order of the tensors of a convolutional network (default: nhwc); in nchw, tensor cores need conversions.",
         ),
     ] = None
     mla: Annotated[LatentMode, Declared(WORKLOAD, "Latent attention in decode; naive expands latents.")] = "absorbed"
@@ -299,22 +333,57 @@ class Options(NamedTuple):
         ),
     ] = 0
     memory_utilization: Annotated[
-        float,
+        float | None,
         Declared(
             WORKLOAD,
-            "Share of device memory that may be used; it limits what fits and the largest batch and context.",
+            "Share of device memory that may be used; it limits what fits and the largest batch and context (default: "
+            "of the engine's flag, else 0.9).",
             maximum=1,
         ),
-    ] = MEMORY_UTILIZATION
+    ] = None
+    max_len: Annotated[
+        int | None,
+        Declared(
+            WORKLOAD,
+            "Longest sequence that the server is started for (default: that of the workload).",
+            minimum=1,
+            examples=LENGTH_EXAMPLES,
+        ),
+    ] = None
+    token_budget: Annotated[
+        int | None,
+        Declared(
+            WORKLOAD,
+            "Tokens of a step of the server at most (default: the engine's).",
+            minimum=1,
+            examples=LENGTH_EXAMPLES,
+        ),
+    ] = None
+    max_seqs: Annotated[
+        int | None,
+        Declared(
+            WORKLOAD,
+            "Sequences of a step of the server at most (default: the engine's).",
+            minimum=1,
+            examples=("64,256", "64:1024:*2"),
+        ),
+    ] = None
     data_parallel: Annotated[
         DataParallel | None,
         Declared(
             PARALLELISM,
             "How --dp replicas exchange gradients: ddp (DistributedDataParallel, during the backward pass), sequential "
-            "(after it), or dataparallel (torch.nn.DataParallel, one process). Default: ddp; sequential with --engine "
-            "megatron.",
+            "(after it), or dataparallel (torch.nn.DataParallel, one process). Default: ddp; with --engine megatron as "
+            "this engine does.",
         ),
     ] = None
+    overlap: Annotated[
+        Overlap,
+        Declared(
+            PARALLELISM,
+            "Training: which communication overlaps with computation: what the engine overlaps, or none.",
+        ),
+    ] = "engine"
     routing: Annotated[
         RoutingOption,
         Declared(
@@ -323,6 +392,18 @@ class Options(NamedTuple):
             "as in a batch of identical prompts), or a FILE with a probability or count per expert.",
         ),
     ] = "uniform"
+    capacity: Annotated[
+        float | None,
+        Declared(
+            WORKLOAD,
+            "Tokens that an expert of an MoE model accepts, relative to the mean of all experts, such as 1.25; others "
+            "are dropped (default: none).",
+            maximum=1024,
+            examples=("1,1.25,2", "1:2:0.25"),
+        ),
+    ] = None
+    sustained: SustainedTimes = None
+    power_limit: PowerLimit = None
 
 
 DEFAULTS: Mapping[str, Any] = Options._field_defaults
@@ -334,13 +415,15 @@ def _with_kind(annotation: Any) -> Declared:
     types = (of_value,) if get_origin(of_value) is Literal else get_args(of_value) or (of_value,)
     names = tuple(name for each in types if get_origin(each) is Literal for name in get_args(each))
     kind: Kind = "name"
-    if set(get_args(EngineOption)) <= set(types):
+    declared: Declared = annotation.__metadata__[0]
+    if declared.kind == "power":
+        kind = declared.kind
+    elif set(get_args(EngineOption)) <= set(types):
         kind = "settings"
     elif int in types:
         kind = "count"
     elif {*types} <= {float, str, NoneType} and float in types:
         kind = "time" if str in types else "share"
-    declared: Declared = annotation.__metadata__[0]
     return declared._replace(type=of_value, kind=kind, choices=declared.choices or names)
 
 
@@ -354,12 +437,13 @@ DECLARED: Mapping[str, Declared] = declared_options(Options)
 
 
 def key_of(option: str) -> str:
-    """The key of an option in documents and its column in tables: a time names its unit."""
-    return f"{option}_seconds" if DECLARED[option].kind == "time" else option
+    """The key of an option in documents and its column in tables: a time or a power names its unit."""
+    unit = {"time": "_seconds", "power": "_watts"}.get(DECLARED[option].kind, "")
+    return f"{option}{unit}"
 
 
 def valid(option: str, value: object, declared: Declared | None = None) -> Any:
-    """The value of an option: a time in seconds, a share as a number, others as they are.
+    """The value of an option: a time in seconds, a power in watts, a share as a number, others as they are.
 
     Without a declaration it is the option of a workload. Raises WorkloadError, with values that work, for a value that
     the declaration excludes.
@@ -370,10 +454,12 @@ def valid(option: str, value: object, declared: Declared | None = None) -> Any:
         return declared.check(option, value)
     if kind == "time":
         return seconds_of(option, value, str(declared.example), high)
+    if kind == "power":
+        return watts_of(option, value, str(declared.example))
     if kind == "share":
-        return _share(option, value)
+        return _share(option, value, high)
     if kind == "settings":
-        return _settings(option, value)
+        return settings(option, value)
     if kind == "count":
         check_size(option, value, low, int(high))
     if known_values and not (option == "weights" and mean_bits(value)):
@@ -402,60 +488,19 @@ def check_size(option: str, value: object, low: int, high: int) -> None:
     check_whole_number(option, value, low, high)
 
 
-def _settings(option: str, value: object) -> tuple[tuple[str, str], ...]:
-    """Pairs of a key and a value, from a mapping, text such as `launch=graph`, or several texts.
-
-    A number for `launch` is a time in seconds.
-    """
-    for key, (first, *others) in (by_key := _values_by_key(option, value)).items():
-        if others:
-            raise WorkloadError(Option(option), f": {key} is given twice, with {first} and {others[0]}")
-    return tuple((key, first) for key, (first,) in by_key.items())
-
-
-def settings_axis(option: str, value: object) -> list[tuple[tuple[str, str], ...]]:
-    """The combinations of such pairs, where a key may have several values."""
-    by_key = _values_by_key(option, value)
-    return [tuple(zip(by_key, chosen, strict=True)) for chosen in product(*by_key.values())]
-
-
-def _values_by_key(option: str, value: object) -> dict[str, list[str]]:
-    entries: list[Any]
-    if isinstance(value, Mapping):
-        entries = [(key, v) for key, each in value.items() for v in (each if isinstance(each, list) else [each])]
-    else:
-        entries = [value] if isinstance(value, str) or not isinstance(value, Iterable) else [*value]
-    values: dict[str, dict[str, None]] = {}
-    for each in [part for entry in entries for part in (entry.split(",") if isinstance(entry, str) else [entry])]:
-        pair = each if isinstance(each, tuple) else str(each).split("=", 1)
-        if len(pair) != 2 or "" in pair:
-            raise WorkloadError(
-                Option(option), f" is {shorten(each)}; it must be KEY=VALUE, such as ", Option(option, "launch=graph")
-            )
-        key = str(pair[0]).strip()
-        values.setdefault(key, {})[seconds_text(pair[1]) if key == "launch" else str(pair[1]).strip()] = None
-    return {key: list(chosen) for key, chosen in values.items()}
-
-
-def seconds_text(value: object) -> str:
-    """A number of seconds as text with a unit; text as it is."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return f"{value * 1e6:.12g}us" if is_number else str(value).strip()  # type: ignore[operator]
-
-
 REMOVED = ("runtime", "launch")
 """Former options."""
 
 
-def _share(option: str, value: object) -> float:
+def _share(option: str, value: object, high: float) -> float:
     try:
         share = float(value) if not isinstance(value, bool) else 0.0  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
         share = 0.0
-    if not 0 < share <= 1:
+    if not 0 < share <= high:
+        example = MEMORY_UTILIZATION if high == 1 else 1.25
         raise WorkloadError(
-            Option(option),
-            f" is {shorten(value)}; it must be a number above 0 and at most 1, such as {DEFAULTS[option]}",
+            Option(option), f" is {shorten(value)}; it must be a number above 0 and at most {high:g}, such as {example}"
         )
     return share
 

@@ -106,10 +106,11 @@ def prefill_rates(served: ServingReplica, traffic: RequestLengths, weights: Sequ
         return None
     batch, memory, step = batch[fits], memory[fits], _at(step, fits)
     busy = 1 - step.idle / step.seconds  # of a pass of one microbatch per stage
+    outside = served.work.engine.host.outside_steps(traffic.isl)
     prompts = batch * served.sequences_per_batch
     return PrefillRates(
         served.device.id, served.layout, resolved(served), prompts,
-        ttft=tuple(t * (1 - (pp - 1) / pp * busy) for t in step[:3]),
+        ttft=tuple(t * (1 - (pp - 1) / pp * busy) + outside for t in step[:3]),
         requests=tuple(prompts / (step[at] * busy) for at in (0, 2, 1)),
         memory=memory, step=step, cache=_cache_of_prompt(served, traffic),
     )  # fmt: skip

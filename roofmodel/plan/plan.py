@@ -20,7 +20,7 @@ from roofmodel.models.architecture import Architecture
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number
 from roofmodel.options.values import EngineName, ProgressCallback, no_progress
-from roofmodel.options.workload import MEMORY_UTILIZATION, valid
+from roofmodel.options.workload import valid
 from roofmodel.plan.candidate import Candidate, Targets, candidate, with_wait
 from roofmodel.plan.disaggregated import (
     DecodeRates,
@@ -60,6 +60,7 @@ from roofmodel.steps.notes import kernel_notes
 from roofmodel.steps.options import auto_dtype_notes, check_kernels
 from roofmodel.steps.parallelism import has_experts
 from roofmodel.steps.phase import slowest_stage
+from roofmodel.steps.placed import LoadSettings, load_notes, under_load
 from roofmodel.steps.routing import check_routing, read_routing, routing_notes
 from roofmodel.sweep.processes import in_processes
 from roofmodel.sweep.sweep import prices_by_device
@@ -74,12 +75,14 @@ class Service(NamedTuple):
     traffic: RequestLengths
     targets: Targets
     gpus: int
-    memory_utilization: float = MEMORY_UTILIZATION
+    memory_utilization: float | None = None
     speculation: Speculation | None = None
     modes: tuple[str, ...] = MODES
     routing: Routing | None = None  # None: a model without experts
     engine: EngineName = ""
     engine_option: tuple[tuple[str, str], ...] = ()
+    limits: Mapping[str, int | None] = {}
+    """The options that the servers are started with."""
 
 
 class Piece(NamedTuple):
@@ -150,6 +153,8 @@ def plan(
     service, routing_remarks = _service(arch, request, drafter)
     loaded = Engine.load(service.engine, service.engine_option)
     check_kernels(loaded, devices)
+    load_remarks = [note for device in devices for note in load_notes(device, LoadSettings(None, request.power_limit))]
+    devices = [under_load(device, request) for device in devices]
     engine_name = loaded.id
     gpus, restricted, seconds = service.gpus, request.search, float(request.time_limit)
     prices = prices_by_device(request.price, devices)
@@ -198,7 +203,7 @@ def plan(
         remarks = (incomplete(len(results), len(pieces), seconds), *remarks)
     if "auto" in restricted.get("dtype", ()):
         remarks = (*auto_dtype_notes(arch), *remarks)
-    return serving_plan._replace(notes=(*arch.notes, *routing_remarks, *remarks))
+    return serving_plan._replace(notes=(*arch.notes, *load_remarks, *routing_remarks, *remarks))
 
 
 def _with_engines_needed(
@@ -238,6 +243,10 @@ def _service(
         speculation_of(arch, request, drafter), tuple(request.mode or MODES),
         engine=request.engine or default_for("decoder_inference"),
         engine_option=valid("engine_option", request.engine_option or ()),
+        limits={
+            "max_len": request.max_len or request.isl + request.osl, "token_budget": request.token_budget,
+            "max_seqs": request.max_seqs,
+        },
     )  # fmt: skip
     if not has_experts(arch):
         unused = request.routing is not None
@@ -407,6 +416,7 @@ def evaluate(piece: Piece) -> Found:
         service.routing or UNIFORM,
         service.engine,
         service.engine_option,
+        **service.limits,
     )
     weights = stored_weights(served)
     stored = stored_with_draft(served, weights, service.speculation, sum(traffic))

@@ -91,13 +91,14 @@ class FullBatches(NamedTuple):
     ttft: tuple[Array, ...]  # seconds, with the ends of the interval
     remaining: Array  # mean seconds from a random time to the end of the step
     microbatches: int  # of the engine, in flight at a time
+    outside_steps: float = 0.0  # seconds of TTFT that the engine's host adds
 
     def with_chunks(self, chunks: Array) -> FullBatches:
         """With these chunks only, given by their places."""
         return FullBatches(
             self.batch, self.prompts[chunks], self.tokens[chunks], self.parts[chunks], self.filled[:, chunks],
             self.requests[:, chunks], tuple(each[:, chunks] for each in self.ttft), self.remaining[:, chunks],
-            self.microbatches,
+            self.microbatches, self.outside_steps,
         )  # fmt: skip
 
 
@@ -141,7 +142,7 @@ def fewest_engines(full: FullBatches, batch: int, chunk: int, rate: float, most:
     def suffices(engines: int) -> bool:
         load = partial_load(own, rate, engines)
         wait = load.wait[row, -1]
-        return bool(wait < inf and load.ttft[0][row, -1] + wait <= limit)
+        return bool(wait < inf and load.ttft[0][row, -1] + own.outside_steps + wait <= limit)
 
     sustaining = range(min(int(rate // full.requests[row, column]) + 1, most), most)
     return sustaining.start + bisect_left(sustaining, True, key=suffices)

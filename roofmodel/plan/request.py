@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 from roofmodel.engines.former_options import removed_option
-from roofmodel.errors import Option, WorkloadError, choices, shorten
+from roofmodel.errors import Option, WorkloadError, as_text, choices, shorten
 from roofmodel.numbers import units
 from roofmodel.options.signature import OUTPUT
 from roofmodel.options.values import (
@@ -20,11 +20,12 @@ from roofmodel.options.values import (
     Model,
     Names,
     RoutingOption,
+    Sustained,
     check_one_of,
+    on_or_off,
 )
 from roofmodel.options.workload import (
     DECLARED,
-    MEMORY_UTILIZATION,
     REMOVED,
     TRAINING,
     WORKLOAD,
@@ -45,7 +46,7 @@ TARGETS, SPECULATION = "Targets", "Speculative decoding"
 
 
 def _choice_of_modes(option: str, value: object) -> tuple[str, ...]:
-    names = tuple(map(str, grid.names(value)))
+    names = tuple(map(as_text, grid.names(value)))
     for name in names:
         check_one_of(option, name, MODES)
     return names
@@ -53,7 +54,7 @@ def _choice_of_modes(option: str, value: object) -> tuple[str, ...]:
 
 def _rate(option: str, value: object) -> float:
     """Requests per second, from text such as `5/s`, `300/min`, or a number of requests per second."""
-    number, _, per = str(value).partition("/")
+    number, _, per = as_text(value).partition("/")
     try:
         rate = float(number) / {"": 1, "s": 1, "min": 60, "h": 3600}[per.strip()]
     except (ValueError, KeyError):
@@ -77,7 +78,7 @@ def _probability(option: str, value: object) -> float:
 
 def number_of_tokens(option: str, value: object) -> float:
     """A number of tokens, from a number or text such as `15T`, `300B`."""
-    text = str(value).strip()
+    text = as_text(value).strip()
     factor = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}.get(text[-1:].upper())
     try:
         tokens = float(text[:-1]) * factor if factor else float(text)
@@ -110,7 +111,19 @@ Price = Annotated[
     float | str | Mapping[str, float] | None,
     Declared(TARGETS, "Price of a GPU in dollars per hour: 2 for every device, or a100=1.5,h100=3."),
 ]
-UsableMemory = Annotated[float, Declared(WORKLOAD, "Share of a device's memory that may be used.")]
+PowerLimit = Annotated[float | str | None, DECLARED["power_limit"]]
+LongLoad = Annotated[
+    Sustained,
+    Declared(
+        WORKLOAD,
+        "Expected times of GPUs under long load, at the rates that they sustain under their power limit.",
+        check=on_or_off,
+    ),
+]
+UsableMemory = Annotated[
+    float | None,
+    Declared(WORKLOAD, "Share of a device's memory that may be used (default: of the engine's flag, else 0.9)."),
+]
 Software = Annotated[
     EngineName | None,
     Declared(
@@ -163,7 +176,17 @@ class ServiceRequest(NamedTuple):
         Declared(TARGETS, "Request rate that the GPUs must serve: 5/s or 300/min; 5 means 5/s.", check=_rate),
     ] = None
     price: Price = None
-    memory_utilization: UsableMemory = MEMORY_UTILIZATION
+    memory_utilization: UsableMemory = None
+    max_len: Annotated[
+        int | None,
+        Declared(WORKLOAD, "Longest sequence that the servers are started for (default: --isl and --osl).", minimum=1),
+    ] = None
+    token_budget: Annotated[
+        int | None, Declared(WORKLOAD, "Tokens of a step of a server at most (default: the engine's).", minimum=1)
+    ] = None
+    max_seqs: Annotated[
+        int | None, Declared(WORKLOAD, "Sequences of a step of a server at most (default: the engine's).", minimum=1)
+    ] = None
     mode: Annotated[
         Names | None,
         Declared(
@@ -196,6 +219,8 @@ class ServiceRequest(NamedTuple):
     ] = None
     engine: Software = None
     engine_option: SoftwareOption = None
+    sustained: LongLoad = "on"
+    power_limit: PowerLimit = None
     top: Top = 8
     time_limit: TimeLimit = "60s"
     cluster: Cluster = None
@@ -225,9 +250,11 @@ class TrainingRequest(NamedTuple):
         None
     )
     price: Price = None
-    memory_utilization: UsableMemory = MEMORY_UTILIZATION
+    memory_utilization: UsableMemory = None
     engine: Software = None
     engine_option: SoftwareOption = None
+    sustained: LongLoad = "on"
+    power_limit: PowerLimit = None
     top: Top = 8
     time_limit: TimeLimit = "60s"
     cluster: Cluster = None

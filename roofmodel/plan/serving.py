@@ -105,9 +105,11 @@ def largest_batch(engine: ServingReplica, stored: Stored) -> int:
     """The largest batch per microbatch whose weights and KV cache fit; 0 if none does."""
     if engine.usable is None:
         return MAX_BATCH
-    limits = [MAX_BATCH]
+    limits = [min(MAX_BATCH, engine.work.options.max_seqs or MAX_BATCH)]
+    if not all(start.starts for start in engine.starts):
+        return 0
     for weights, cache in stored:
-        rest = engine.usable - weights
+        rest = engine.usable - weights - (engine.own_memory or 0)
         limits.append(int(rest // cache) if cache else MAX_BATCH if rest > 0 else 0)
     return max(0, min(limits))
 
@@ -140,13 +142,14 @@ def steady_states(
         remaining = squares / (2 * mean.seconds)  # longer steps contain more of all random times
         full = FullBatches(
             times.batch * engine.sequences_per_batch, prompts[0], (prompts * tokens)[0], parts[0], filled, requests[0],
-            ttft, remaining, engine.sequences_per_batch,
+            ttft, remaining, engine.sequences_per_batch, engine.work.engine.host.outside_steps(isl),
         )  # fmt: skip
         ttft, wait = partial_load(full, rate, engines)
+    outside = engine.work.engine.host.outside_steps(isl)
     points = Points(
         batch=b * engine.sequences_per_batch,
         chunk=prompts * tokens,
-        ttft=ttft,
+        ttft=tuple(each + outside for each in ttft),
         tpot=tuple(t / accepted for t in mean[:3]),
         requests=requests,
         wait=wait,

@@ -15,7 +15,7 @@ from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.algebra import Number
 from roofmodel.options.values import EngineName
 from roofmodel.plan.layouts import Formats, Layout, options_of
-from roofmodel.steps.capacity import usable_memory
+from roofmodel.steps.capacity import StartMemory, server_starts, usable_memory
 from roofmodel.steps.options import workload
 from roofmodel.steps.phase import estimates_by_stage
 from roofmodel.sweep.case import slowest_totals
@@ -61,7 +61,8 @@ StepTimes.__array_ufunc__ = None  # type: ignore[attr-defined]  # an array scale
 class ServingReplica(NamedTuple):
     """GPUs that compute a step together: the model on a device, in a layout with number formats.
 
-    `step` is a decode of one sequence per microbatch; each pipeline stage has one microbatch in flight.
+    `step` is a decode of one sequence per microbatch; each pipeline stage has one microbatch in flight. `starts` is the
+    memory of the engine's pipeline stages where it states one.
     """
 
     arch: Architecture
@@ -70,6 +71,15 @@ class ServingReplica(NamedTuple):
     formats: Formats
     work: Workload
     step: Step
+    starts: tuple[StartMemory, ...] = ()
+
+    @property
+    def own_memory(self) -> Number | None:
+        """The bytes per GPU that the engine keeps besides weights and KV cache, whatever a step computes; None where it
+        states none."""
+        if not self.starts:
+            return None
+        return max(start.usable - start.weights - start.kv_cache for start in self.starts)
 
     @property
     def sequences_per_batch(self) -> int:
@@ -83,17 +93,22 @@ class ServingReplica(NamedTuple):
 
 
 def replica(
-    arch: Architecture, device: Device, layout: Layout, form: Formats, memory_utilization: float,
+    arch: Architecture, device: Device, layout: Layout, form: Formats, memory_utilization: float | None,
     routing: Routing = UNIFORM, engine: EngineName | Engine | None = None,
-    engine_option: tuple[tuple[str, str], ...] = (),
+    engine_option: tuple[tuple[str, str], ...] = (), **limits: int | None,
 ) -> ServingReplica:  # fmt: skip
-    """A replica of this layout in an engine. Raises WorkloadError where the model or the device does not support it."""
+    """A replica of this layout in an engine. Raises WorkloadError where the model or the device does not support it.
+
+    `limits` are the options that the server is started with; without any, its memory is that of the steps alone.
+    """
     work, _ = workload(
         arch, device, phase="decode", batch=layout.pp * layout.dp, micro_batch=1, seq=2, engine=engine,
-        engine_option=engine_option, memory_utilization=memory_utilization, routing=routing, **options_of(layout, form),
+        engine_option=engine_option, memory_utilization=memory_utilization, routing=routing, **limits,
+        **options_of(layout, form),
     )  # fmt: skip
     (step,) = work.steps()
-    return ServingReplica(arch, device, layout, form, work, step)
+    starts = server_starts(arch, device, work) if limits else ()
+    return ServingReplica(arch, device, layout, form, work, step, starts)
 
 
 def decode_times(engine: ServingReplica, batch: Array, context: Number, tokens: int = 1) -> StepTimes:
@@ -122,7 +137,9 @@ def _times(engine: ServingReplica, step: Step) -> StepTimes:
              "expected_bubble_seconds")  # fmt: skip
     if totals["expected_seconds"] is None:
         names = ("bound_seconds", "bound_seconds", "bound_seconds", "communication_seconds", "bubble_seconds")
-    activations = reduce(np.maximum, (passes.activation_bytes(phase.operators) for phase in staged))
+    activations = engine.own_memory
+    if activations is None:
+        activations = reduce(np.maximum, (passes.activation_bytes(phase.operators) for phase in staged))
     ceilings = (totals[f"{ceiling}_share"] * bound for ceiling in ("memory", "link"))
     seconds = totals[names[0]]
     overhead = 0 * seconds if totals["host_bound"] is None else totals["host_bound"] * seconds

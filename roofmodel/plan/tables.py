@@ -143,7 +143,7 @@ CANDIDATES = Table(
         ),
         Column(None, "TPOT", SECONDS, "candidate.tpot.value"),
         Column(
-            "largest_itl_seconds", "longest gap", SECONDS, "candidate.largest_itl",
+            "largest_itl_seconds", "longest gap", SECONDS, "candidate.largest_itl", priority=5,
             meaning="the largest latency between two tokens: the time of the longest step",
         ),
         *_interval("tokens_per_second", "tokens_per_second", "output tokens per second"),
@@ -226,8 +226,14 @@ TRAINING_CANDIDATES = Table(
             meaning="tokens per second of all GPUs",
         ),
         Column("mfu", "MFU", PERCENT, "candidate.mfu", meaning="model FLOPs utilization of all GPUs"),
+        Column("mfu_all_pairs", value="candidate.mfu_all_pairs", meaning="`mfu` with masked pairs"),
         *_interval("days", "days", "expected time of the run in days", title="days", unit=NUMBER),
         Column("dollars", "$", RATE, "candidate.dollars", meaning="the cost of the run; null without `--price`"),
+        Column("power_watts", value="candidate.watts", meaning="mean power of a GPU; null if unknown"),
+        Column(
+            "kwh", "kWh", RATE, "candidate.kwh", priority=2,
+            meaning="energy of all GPUs in the run, in kilowatt-hours, without hosts and cooling",
+        ),
         Column("memory", "memory", MEMORY, "candidate.memory", priority=4, meaning=_MEMORY),
         Column("usable_memory", value="candidate.usable", meaning=_USABLE_MEMORY),
         Column(

@@ -24,7 +24,7 @@ from roofmodel.models.layers import Patches
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number
 from roofmodel.options.values import ProgressCallback, no_progress
-from roofmodel.options.workload import DECLARED, Options, valid
+from roofmodel.options.workload import DECLARED, MEMORY_UTILIZATION, Options, valid
 from roofmodel.plan.candidate import Shares
 from roofmodel.plan.layouts import (
     Formats,
@@ -63,7 +63,8 @@ from roofmodel.steps.options import (
     workload,
 )
 from roofmodel.steps.parallelism import NO_REPLICAS
-from roofmodel.steps.phase import PhaseEstimate, estimates_by_stage, slowest_stage
+from roofmodel.steps.phase import estimates_by_stage, slowest_stage
+from roofmodel.steps.placed import LoadSettings, load_notes, under_load
 from roofmodel.steps.similar_steps import SimilarSteps
 from roofmodel.sweep.case import INT64_EXACT, slowest_totals
 from roofmodel.sweep.processes import in_processes
@@ -130,6 +131,8 @@ def plan_training(
     loaded = Engine.load(run.engine, run.engine_option)
     check_trains(loaded)
     check_kernels(loaded, devices)
+    remarks = [note for device in devices for note in load_notes(device, LoadSettings(None, request.power_limit))]
+    devices = [under_load(device, request) for device in devices]
     gpus, restricted, seconds = request.gpus, request.search, float(request.time_limit)
     recomputing = _recomputation(restricted.get("recompute"), run.attention)
     sharding = restricted.get("sequence_parallel", DECLARED["sequence_parallel"].choices)
@@ -163,7 +166,7 @@ def plan_training(
         model=arch.name, devices=tuple(device.id for device in devices), run=run, ranked=ranked,
         shortage=nearest, searched=sum(result.points for result in results), layouts=len(results), complete=complete,
         notes=(
-            *arch.notes, *([] if complete else [incomplete(len(results), len(pieces), seconds)]),
+            *arch.notes, *remarks, *([] if complete else [incomplete(len(results), len(pieces), seconds)]),
             *(auto_dtype_notes(arch) if request.dtype == "auto" else ()), *_zero_notes(restricted, pieces),
             *_notes(nearest), *price_notes(prices, searched), *device_notes(devices, searched),
             *dict.fromkeys(_kernel_notes(arch, searched, ranked)),
@@ -259,10 +262,12 @@ def _fits_int64(group: TrainingGroup, step: Step) -> bool:
 
 def _workload(arch: Architecture, run: TrainingRun, layout: Layout, choices: Choices) -> Workload:
     """A training step with microbatches of one sequence. Raises WorkloadError where the model does not allow it."""
+    loaded = Engine.load(run.engine, run.engine_option)
+    overlap = "none" if loaded.training and loaded.training.data_parallel == "ddp" else "engine"
     work, _ = workload(
         arch, phase="train", batch=run.batch, micro_batch=1, seq=run.seq, dtype=run.dtype, engine=run.engine,
         engine_option=run.engine_option, attention=run.attention,
-        data_parallel="sequential",  # buckets of gradients are not searched as arrays
+        overlap=overlap,  # buckets of DistributedDataParallel are not searched as arrays
         memory_utilization=run.memory_utilization, **layout._asdict(), **choices._asdict(),
     )  # fmt: skip
     return work
@@ -291,17 +296,9 @@ def _best(
         )
     staged = estimates_by_stage(piece.arch, piece.device, step, work.engine, similar)
     totals = slowest_totals(staged)
-    totals["mfu"] = _mfu(piece, staged, step, totals["expected_seconds"])
     seconds = _column(totals["expected_seconds"], totals["bound_seconds"], len(sizes))
     place = int(np.argmin(np.where(fits, seconds, np.inf)))
     return TrainingFound(points, _candidate(piece, totals, sizes, place, memory.tolist()[place], usable))
-
-
-def _mfu(piece: TrainingPiece, staged: Sequence[PhaseEstimate], step: Step, expected: Any) -> Any:
-    """Model FLOPs of all GPUs / (their peak × the expected time of a step); None without an expected time."""
-    counts = [count for count, _ in phases.distinct_stages(piece.arch, step)]
-    flops = sum(count * phase.model_flops for count, phase in zip(counts, staged, strict=True)) / sum(counts)
-    return None if expected is None else flops / expected / staged[0].ceilings[0]
 
 
 def _column(expected: Any, bound: Any, size: int) -> Any:
@@ -323,7 +320,9 @@ def _candidate(
         step=Expected(
             seconds, at("expected_low_seconds", "bound_seconds"), at("expected_high_seconds", "bound_seconds")
         ),
-        mfu=None if totals["mfu"] is None else at("mfu", "mfu"), memory=memory, usable=usable,
+        mfu=None if totals["mfu"] is None else at("mfu", "mfu"),
+        watts=None if totals["power_watts"] is None else at("power_watts", "power_watts"),
+        mfu_all_pairs=None if totals["mfu"] is None else at("mfu_all_pairs", "mfu"), memory=memory, usable=usable,
         shares=Shares(
             at("expected_communication_seconds", "communication_seconds") / seconds,
             at("expected_bubble_seconds", "bubble_seconds") / seconds,
@@ -346,7 +345,8 @@ def _run(arch: Architecture, devices: Sequence[Device], request: TrainingRequest
     dtype = auto_dtype(arch) if request.dtype == "auto" else request.dtype or half_with_pipe(arch, devices, "bf16")
     check_training_format("dtype", dtype)
     return TrainingRun(
-        float(request.tokens), batch, seq, request.gpus, dtype, request.attention, request.memory_utilization,
+        float(request.tokens), batch, seq, request.gpus, dtype, request.attention,
+        request.memory_utilization or MEMORY_UTILIZATION,
         request.engine or default_engine(arch, ("train",), Options(dp=request.gpus)),
         valid("engine_option", request.engine_option or ()),
     )  # fmt: skip
@@ -367,9 +367,11 @@ def _kernel_notes(arch: Architecture, devices: Sequence[Device], ranked: Sequenc
 
 
 def _straggler_notes(ranked: Sequence[RankedTraining], devices: Sequence[Device]) -> Iterator[Text]:
-    if ranked and ranked[0].candidate.gpus > 1 and all(device.calibration for device in devices):
-        gpus = ranked[0].candidate.gpus
-        yield straggler_note(gpus, f"{gpus} GPUs")
+    if not ranked or not all(device.calibration for device in devices):
+        return
+    layout = ranked[0].candidate.layout
+    if (gpus := layout.tp * layout.pp) > 1:
+        yield straggler_note(gpus, f"the {gpus} GPUs of a replica")
 
 
 def _notes(short: Shortage | None) -> Iterator[Text]:

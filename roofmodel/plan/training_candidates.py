@@ -36,7 +36,7 @@ class TrainingRun(NamedTuple):
     gpus: int  # at most
     dtype: str
     attention: str
-    memory_utilization: float
+    memory_utilization: float | None
     engine: EngineName
     engine_option: tuple[tuple[str, str], ...] = ()
 
@@ -72,11 +72,13 @@ class TrainingCandidate(NamedTuple):
     micro_batch: int
     step: Expected
     mfu: float | None
+    mfu_all_pairs: float | None
     memory: Number
     usable: Number | None
     shares: Shares
     run: TrainingRun
     price: float | None = None  # dollars per hour and GPU
+    watts: float | None = None  # mean power of a GPU
 
     @property
     def calibrated(self) -> bool:
@@ -103,6 +105,11 @@ class TrainingCandidate(NamedTuple):
     def dollars(self) -> float | None:
         """The price of the run."""
         return None if self.price is None else self.price * self.gpus * 24 * self.days.value
+
+    @property
+    def kwh(self) -> float | None:
+        """The energy of all GPUs in the run, in kilowatt-hours."""
+        return None if self.watts is None else self.watts * self.gpus * 24 * self.days.value / 1000
 
 
 def schedule(choices: Choices) -> str:

@@ -265,6 +265,15 @@ def draw_ceilings(
     return slope
 
 
+def draw_sustained_ceiling(axes: Axes, label: str, rate: Callable[[float], float]) -> None:
+    """Draw FLOP/s under long load by intensity as a dashed line with its name below it, at the right edge."""
+    left, right = axes.get_xlim()
+    intensities = [left * (right / left) ** (step / 200) for step in range(201)]
+    rates = [rate(each) for each in intensities]
+    axes.plot(intensities, rates, color=marks.RED, lw=1.2, ls=(0, (4, 3)), zorder=1.5)
+    axes.text(right, rates[-1] / 1.2, label, ha="right", va="top", color=marks.RED, fontsize=8.5, zorder=4)
+
+
 def draw_cache_ceiling(axes: Axes, name: str, bandwidth: float, peak: float) -> BandwidthCeiling:
     """Draw the bandwidth ceiling of a cache level, and the highest pipe's ceiling from their ridge point on."""
     axes.plot([peak / bandwidth, axes.get_xlim()[1]], [peak] * 2, color="0.55", lw=1, zorder=1)

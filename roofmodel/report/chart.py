@@ -14,7 +14,7 @@ from roofmodel.numbers import units
 HEIGHT = 12
 MARGIN = 13  # columns left of the axis
 
-LEGEND = "one letter for all marks at one place; · no letter"
+LEGEND = "one letter for marks that are close to each other; · no letter"
 
 
 class Mark(NamedTuple):

@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from roofmodel.errors import Option, WorkloadError, choices, shorten
+from roofmodel.errors import Option, Text, WorkloadError, shorten, suggest
 from roofmodel.numbers import units
 
 Row = Mapping[str, Any]
@@ -40,8 +40,8 @@ ALIASES = {
 """Names of columns besides their own; the value is that of the first of these columns that has one."""
 TIMES_OF_BOUND = ("bound_seconds", "attainable_seconds")
 SHARES = (
-    "share", "fraction", "utilization", "efficiency", "occupancy", "mfu", "hfu", "mbu", "relative_change",
-    "mape", "ape", "bias", "inside_interval",
+    "share", "fraction", "utilization", "efficiency", "occupancy", "mfu", "mfu_all_pairs", "hfu", "mbu",
+    "relative_change", "mape", "ape", "bias", "inside_interval",
 )  # fmt: skip
 """The ends of the names of columns that are shares of 1."""
 UNITS = {
@@ -49,6 +49,7 @@ UNITS = {
 }  # fmt: skip
 """What the name of a column contains -> the unit of its values."""
 UNIT_REQUIRED = ("s", "B")
+MAX_LISTED = 12  # columns in the message of an unknown one
 FLAGS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 _SIGN = r"<=|>=|==|!=|!~|<|>|=|~"
@@ -169,7 +170,7 @@ def _comparisons(option: str, text: str, types: Types) -> Iterator[Comparison]:
         try:
             if "~" in sign and kind not in (str, None):
                 raise ValueError(f"{columns[0]} is no text; use = or !=")
-            value = _value(columns[0], literal, kind)
+            value = _value(columns[0], literal, kind, ordered=sign in ORDERED)
             if isinstance(value, str | bool) and sign in ORDERED:
                 raise ValueError(f"{columns[0]} has no order; use = or !=")
         except ValueError as error:
@@ -186,8 +187,11 @@ def columns_named(option: str, name: str, types: Types, *, is_size: bool) -> tup
     if found := _columns_named(plain, types, is_size):
         return found
     general = [each for each in ("time", "op.time", "bound", "fits") if _columns_named(each, types, is_size)]
-    known = dict.fromkeys([*general, *(column.removesuffix("_seconds") for column in types)])
-    raise WorkloadError(Option(option), f": unknown column {shorten(name)}{choices(plain, known)}")
+    known = [*dict.fromkeys([*general, *(column.removesuffix("_seconds") for column in types)])]
+    listed, rest = ", ".join(known[:MAX_LISTED]), len(known[MAX_LISTED:])
+    more: tuple[Text, ...] = (f" and {rest} more, the keys of ", Option("format", "json")) if rest else ()
+    similar = suggest(plain, known) or ";"
+    raise WorkloadError(Option(option), f": unknown column {shorten(name)}{similar} known: {listed}", *more)
 
 
 def _columns_named(plain: str, types: Types, is_size: bool) -> tuple[str, ...]:
@@ -208,8 +212,11 @@ def _key(name: str) -> str:
     return plain
 
 
-def _value(column: str, literal: str, kind: type | None) -> Any:
-    """A value in base units. Raises ValueError, with an example, for text of another kind than the column's."""
+def _value(column: str, literal: str, kind: type | None, ordered: bool) -> Any:
+    """A value in base units; `ordered` if it is compared by size.
+
+    Raises ValueError, with an example, for text of another kind than the column's.
+    """
     is_quoted = len(literal) > 1 and literal[0] == literal[-1] and literal[0] in "\"'"
     text = literal[1:-1] if is_quoted else literal
     if kind is str:
@@ -221,13 +228,15 @@ def _value(column: str, literal: str, kind: type | None) -> Any:
     try:
         return _number(column, text)
     except ValueError:
-        if kind is None:  # no row has a value: none can be judged
+        if kind is None and not ordered:  # no row has a value: none can be judged
             return text.lower()
         raise
 
 
 def _number(column: str, text: str) -> float:
     unit, match = _unit(column), _NUMBER.match(text)
+    if match and not match[2] and float(match[1]) == 0:  # in every unit
+        return 0.0
     if unit in UNIT_REQUIRED or (unit and not match):
         magnitude = units.parse(text.lstrip("+-") if text[:1] in "+-" else text, unit)
         return -magnitude if text.startswith("-") else magnitude

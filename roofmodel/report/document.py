@@ -110,6 +110,11 @@ class Rows(NamedTuple):
         """The texts of the columns of a page or of Markdown, without columns in which nothing is known."""
         return self.table.cells(self.rows, "page")
 
+    def bold(self) -> list[bool]:
+        """Which rows stand out, such as totals."""
+        style = self.table.style
+        return [style is not None and bool(style(row)) for row in self.rows]
+
     def as_text_table(self) -> tuple[TextTable, list[str]]:
         """The rows as texts, and the lines below them: the legends of columns and signs."""
         cells = self.cells()

@@ -144,11 +144,10 @@ def rows_html(block: Rows) -> str:
 
     if not cells_by_column:
         return ""
-    style = block.table.style
     head = line((column.title for column in cells_by_column), head=True)
     body = "".join(
-        line(cells, bold=bool(style and style(row)))
-        for cells, row in zip(zip(*cells_by_column.values(), strict=True), shown.rows, strict=True)
+        line(cells, bold=bold)
+        for cells, bold in zip(zip(*cells_by_column.values(), strict=True), shown.bold(), strict=True)
     )
     notes = block.table.legends(cells_by_column)
     if len(block.rows) > MAX_ROWS:

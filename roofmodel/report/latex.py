@@ -6,7 +6,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from roofmodel.errors import OutputError
@@ -70,12 +70,12 @@ def _lines(block: Block) -> Iterator[str]:
         yield from _table(block)
     elif isinstance(block, Rows):
         table, legends = block.as_text_table()
-        yield from _table(table)
+        yield from _table(table, block.bold())
         if legends:
             yield escape_latex("; ".join(legends)) + r"\par\medskip"
 
 
-def _table(table: TextTable) -> Iterator[str]:
+def _table(table: TextTable, bold: Sequence[bool] | None = None) -> Iterator[str]:
     if not table.columns:  # a table without rows
         return
     spec = "".join(
@@ -85,9 +85,16 @@ def _table(table: TextTable) -> Iterator[str]:
     yield rf"{{\small\begin{{longtable}}{{{spec}}}"
     if any(table.columns):
         yield " & ".join(escape_latex(title.strip("|")) for title in table.columns) + r" \\ \hline"
-    for row in table.rows:
-        yield " & ".join(f"${c.latex}$" if isinstance(c, Form) else escape_latex(c) for c in row) + r" \\"
+    for row, stands_out in zip(table.rows, bold or [False] * len(table.rows), strict=True):
+        yield " & ".join(_cell(cell, stands_out) for cell in row) + r" \\"
     yield r"\end{longtable}}"
+
+
+def _cell(cell: str | Form, bold: bool) -> str:
+    if isinstance(cell, Form):
+        return f"${cell.latex}$"
+    text = escape_latex(cell.lstrip(" "))
+    return "~" * (len(cell) - len(cell.lstrip(" "))) + (rf"\textbf{{{text}}}" if bold and text else text)
 
 
 def _text(cell: str | Form) -> str:

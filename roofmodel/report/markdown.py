@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from roofmodel.files.text_files import printable
 from roofmodel.report.document import (
@@ -53,26 +53,26 @@ def _lines(block: Block) -> Iterator[str]:
         yield from _table(block)
     elif isinstance(block, Rows):
         table, legends = block.as_text_table()
-        standing_out = [block.table.style is not None and bool(block.table.style(row)) for row in block.rows]
-        yield from _table(table, standing_out)
+        yield from _table(table, block.bold())
         if legends:
             yield f"\n{escape_markdown('; '.join(legends))}"
 
 
-def _table(table: TextTable, bold_rows: list[bool] | None = None) -> Iterator[str]:
+def _table(table: TextTable, bold: Sequence[bool] | None = None) -> Iterator[str]:
     if not table.columns:  # a table without rows
         return
     yield f"| {' | '.join(_cell(title.strip('|')) for title in table.columns)} |"
     yield f"|{'|'.join('---:' if title.startswith('|') else '---' for title in table.columns)}|"
-    for place, row in enumerate(table.rows):
-        cells = [_cell(cell) for cell in row]
-        if bold_rows and bold_rows[place]:
-            cells = [f"**{cell}**" if cell else "" for cell in cells]
-        yield f"| {' | '.join(cells)} |"
+    for row, stands_out in zip(table.rows, bold or [False] * len(table.rows), strict=True):
+        yield f"| {' | '.join(_cell(cell, stands_out) for cell in row)} |"
 
 
-def _cell(cell: str | Form) -> str:
-    return f"${cell.latex}$" if isinstance(cell, Form) else escape_markdown(cell).replace("|", r"\|")
+def _cell(cell: str | Form, bold: bool = False) -> str:
+    """The text with its indent, which renderers would drop as spaces."""
+    if isinstance(cell, Form):
+        return f"${cell.latex}$"
+    text = escape_markdown(cell.lstrip(" ")).replace("|", r"\|")
+    return "&nbsp;" * (len(cell) - len(cell.lstrip(" "))) + (f"**{text}**" if bold and text else text)
 
 
 _EMPHASIS = re.compile(r"(?<![^\W_])_|_(?![^\W_])")  # `_`, unless it is between letters or digits

@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from roofmodel import errors
-from roofmodel.errors import Command, Option, Text, WorkloadError, choices
+from roofmodel.errors import Command, Option, Text, WorkloadError, as_text, choices
 from roofmodel.files.text_files import printable
 from roofmodel.numbers import units
 from roofmodel.options.values import OutputFormat
@@ -30,8 +30,8 @@ def flag(option: Option | Command) -> str:
         return option.line
     other_names = {"output": "-o", "profile": "--from"}
     name = other_names.get(option.name, f"--{option.name.replace('_', '-')}")
-    value = ", ".join(map(str, option.value)) if isinstance(option.value, tuple) else option.value
-    return name if value is None else f"{name} {value}"
+    value = ", ".join(map(as_text, option.value)) if isinstance(option.value, tuple) else option.value
+    return name if value is None else f"{name} {as_text(value)}"
 
 
 def check_format(form: str, known_formats: Sequence[str]) -> None:

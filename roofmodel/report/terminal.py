@@ -30,6 +30,7 @@ from roofmodel.report.document import (
 from roofmodel.report.table import TerminalTable, bare, omitted_rows
 
 MIN_LABEL = 11  # columns of the labels of facts
+MIN_TEXT = 40  # columns of the longest texts of a table
 _HIGHLIGHTS = {
     r"[\d.]+ \S+(?= expected)|(launch|host)-bound": "bold",
     r"\bfits\b": "bold green",
@@ -75,7 +76,7 @@ def rendered(block: Block, width: int) -> Iterator[RenderableType]:
     elif isinstance(block, Equations):
         yield _equations(block.lines, width)
     elif isinstance(block, TextTable):
-        yield _text_table(block)
+        yield from _text_table(block, width)
     elif isinstance(block, Rows):
         yield _table(block)
         yield from omitted_rows(len(block.rows) - (block.most or len(block.rows)), *block.formats, which=block.which)
@@ -115,10 +116,30 @@ def _equations(lines: Sequence[Equation], width: int) -> RichTable:
     return grid
 
 
-def _text_table(block: TextTable) -> RichTable:
+def _text_table(block: TextTable, width: int) -> Iterator[RenderableType]:
+    """A table; where its column of long texts would be too narrow, each row as a title and its other cells below."""
+    texts = [[cell.text if isinstance(cell, Form) else cell for cell in row] for row in block.rows]
+    widths = [max(map(cell_len, column)) for column in zip(block.columns, *texts, strict=True)]
+    available = width - (sum(widths) + len(widths) - max(widths))
+    if available < min(max(widths), MIN_TEXT):
+        yield from _stacked(block, texts)
+        return
     table = bare()
     for title in block.columns:
         table.add_column(title.strip("|"), justify="right" if title.startswith("|") else "left", overflow="fold")
-    for row in block.rows:
-        table.add_row(*(Text(cell.text if isinstance(cell, Form) else cell) for cell in row))
-    return table
+    for row in texts:
+        table.add_row(*map(Text, row))
+    yield table
+
+
+def _stacked(block: TextTable, texts: Sequence[Sequence[str]]) -> Iterator[RenderableType]:
+    titles = [title.strip("|") for title in block.columns[1:]]
+    for first, *others in texts:
+        yield Text(first, style="bold")
+        grid = RichTable.grid(padding=(0, 2))
+        grid.add_column(style="dim", min_width=max(map(cell_len, titles)) + 2)
+        grid.add_column(overflow="fold")
+        for title, text in zip(titles, others, strict=True):
+            if text:
+                grid.add_row(f"  {title}", Text(text))
+        yield grid

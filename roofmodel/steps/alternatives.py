@@ -1,10 +1,9 @@
-"""The smallest change with which a workload fits into a device's memory: smaller microbatches, more GPUs, or a narrower
-weight format."""
+"""The cheapest change with which a workload fits into a device's memory: in training a sharded optimizer, recomputation
+or smaller microbatches, which need no more GPUs; else more GPUs or a narrower weight format."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import inf, isqrt
 from typing import Any
 
@@ -15,14 +14,18 @@ from roofmodel.counting.workload import Workload
 from roofmodel.devices.device import Device
 from roofmodel.errors import Option, Text, WarningNote, WorkloadError, joined
 from roofmodel.models.architecture import Architecture
+from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number
 from roofmodel.numbers.traced import Trace
-from roofmodel.steps.capacity import usable_memory
-from roofmodel.steps.options import workload
+from roofmodel.steps.capacity import needed_bytes, server_starts, usable_memory
+from roofmodel.steps.options import half_with_pipe, workload
 from roofmodel.steps.parallelism import possible_tp
+from roofmodel.steps.phase import PhaseEstimate, pass_time
 
 MAX_GPUS = 64
 """The largest tensor-parallel or pipeline-parallel size that is tried."""
+SLOWER = 1.03
+"""How many times longer a pass in a narrower format takes where it counts as slower."""
 NARROWER = ("fp8", "int4")
 """Weight formats that are tried, the widest first."""
 
@@ -35,40 +38,76 @@ def fitting_notes(
     options: Mapping[str, Any],
     walk: Walk,
 ) -> Iterator[Text]:
-    """If the workload does not fit: the largest `--micro-batch` of a training step that does, which needs no more GPUs;
-    else the smallest `--tp`, the smallest `--pp` and the widest `--weights`.
+    """If the workload does not fit: in training the cheapest change that needs no more GPUs, of `--zero 1`,
+    `--recompute` and the largest `--micro-batch`, each alone or with those before it; else the smallest `--tp` of a
+    node, the smallest `--pp` and the widest `--weights`, each alone.
 
-    Each is tried alone, with the other options as they are. `walk` has the operators that are already counted.
+    `walk` has the operators that are already counted.
     """
-    if device.capacity is None or needed.total <= usable_memory(device, work):
+    needed_total = needed_bytes(server_starts(arch, device, work, walk), needed)
+    if device.capacity is None or needed_total <= usable_memory(device, work):
         return
 
-    usable, memory = usable_memory(device, work), PeakMemory(arch, work, walk)
+    usable, memory = usable_memory(device, work), PeakMemory(arch, device, work, walk)
 
-    def total(name: str, value: Any) -> float:
+    def total_of(changes: Mapping[str, Any]) -> float:
         try:
-            return float(memory.total(workload(arch, device, **{**options, name: value})[0]))
+            changed = workload(arch, device, **{**options, **changes})[0]
         except WorkloadError:  # the model cannot be sharded in this way
             return inf
+        return float(memory.needed(changed))
+
+    def total(name: str, value: Any) -> float:
+        return total_of({name: value})
 
     def first_that_fits(name: str, candidates: Iterable[tuple[Any, float]]) -> Option | None:
         possible = (value for value, share in candidates if share * needed.total <= usable)
         return next((Option(name, value) for value in possible if total(name, value) <= usable), None)
 
-    micro_batch = _largest_micro_batch(work, float(needed.total), usable, partial(total, "micro_batch"))
-    if micro_batch is None:
-        alternatives = [first_that_fits(*candidates) for candidates in _candidates(arch, work, needed)]
-    else:
-        alternatives = [Option("micro_batch", micro_batch)]
-    if named_options := [option for option in alternatives if option is not None]:
-        yield WarningNote(
-            f"the workload does not fit on {device.id}; it fits with ", joined(" or with ", named_options)
-        )
+    alternatives: list[Text] = [*_without_more_gpus(work, float(needed_total), usable, total_of)]
+    if not alternatives:
+        found = (first_that_fits(*candidates) for candidates in _candidates(arch, work, needed, device))
+        alternatives = [option for option in found if option is not None]
+    if alternatives:
+        yield WarningNote(f"the workload does not fit on {device.id}; it fits with ", joined(" or with ", alternatives))
     else:
         yield WarningNote(
             f"the workload does not fit on {device.id}, nor with ", Option("tp"), " or ", Option("pp"),
             f" up to {MAX_GPUS} or narrower weights; try a smaller batch or a shorter context",
         )  # fmt: skip
+
+
+def _without_more_gpus(
+    work: Workload, needed: float, usable: float, total: Callable[[Mapping[str, Any]], float]
+) -> Iterator[Text]:
+    """The cheapest change of a training step that fits: one option, or several together."""
+    changes: dict[str, Any] = {}
+    for name, value in _cheapest_first(work):
+        for tried in ({name: value}, {**changes, name: value}):
+            if total(tried) <= usable:
+                yield joined(" ", [Option(*each) for each in tried.items()])
+                return
+        changes[name] = value
+    for kept in ({}, changes) if changes else ({},):
+
+        def with_size(size: int, kept: Mapping[str, Any] = kept) -> float:
+            return total({**kept, "micro_batch": size})
+
+        size = _largest_micro_batch(work, total(kept) if kept else needed, usable, with_size)
+        if size is not None:
+            yield joined(" ", [Option(*each) for each in {**kept, "micro_batch": size}.items()])
+            return
+
+
+def _cheapest_first(work: Workload) -> Iterator[tuple[str, Any]]:
+    """Options of a training step that save memory on the same GPUs: a sharded optimizer costs nothing, recomputation up
+    to a third of the time."""
+    if "train" not in work.phases:
+        return
+    if work.parallel.dp > 1 and not work.parallel.zero:
+        yield "zero", 1
+    kinds = ("none", *(("selective",) if work.attention == "eager" else ()), "full")
+    yield from (("recompute", kind) for kind in kinds[kinds.index(work.recompute) + 1 :])
 
 
 def _largest_micro_batch(work: Workload, needed: float, usable: float, total: Callable[[int], float]) -> int | None:
@@ -97,19 +136,48 @@ def _smaller_micro_batches(work: Workload, sequences: int) -> list[int]:
     return sorted(n for n in {*small, *(multiple // n for n in small)} if n < (work.micro_batch or sequences))
 
 
-def _candidates(arch: Architecture, work: Workload, needed: Memory) -> Iterator[tuple[str, list[tuple[Any, float]]]]:
+def _candidates(
+    arch: Architecture, work: Workload, needed: Memory, device: Device
+) -> Iterator[tuple[str, list[tuple[Any, float]]]]:
     """By option: its values, and the smallest share of the bytes that each one can leave on a GPU.
+
+    Tensor parallelism stays within a node.
 
     The share is a lower bound: a value whose share does not fit needs no walk through the model.
     """
     tp, pp = work.parallel.tp, work.parallel.pp
-    yield "tp", [(n, tp / n) for n in possible_tp(arch, work.parallel.dp, work.parallel.ep) if tp < n <= MAX_GPUS]
+    node = (device.network.beyond if device.network else None) or MAX_GPUS
+    yield "tp", [(n, tp / n) for n in possible_tp(arch, work.parallel.dp, work.parallel.ep) if tp < n <= node]
     yield "pp", [(n, pp / n) for n in (2**power for power in range(1, 7)) if pp < n <= MAX_GPUS]
     if "train" not in work.phases:
         bits = work.widths.weights.bits
         unchanged = needed.total - needed.weights
         shares = {name: FORMATS[name].bits / bits for name in NARROWER if FORMATS[name].bits < bits}
         yield "weights", [(name, (unchanged + share * needed.weights) / needed.total) for name, share in shares.items()]
+
+
+def slower_format_notes(
+    arch: Architecture, device: Device, work: Workload, estimates: Sequence[PhaseEstimate], walk: Walk
+) -> Iterator[Text]:
+    """A warning for each pass that is expected to take longer in a compute format below 16 bits than in one of 16."""
+    if FORMATS[work.dtype].bits >= 16 or not work.weights_known or work.parallel.pp > 1:
+        return
+    half = half_with_pipe(arch, [device], "bf16")
+    wide = work._replace(
+        dtype=half, weights=half, activations=None, kv=work.kv or work.dtype, unconverted=frozenset(), matrix_formats=()
+    )
+    for phase in estimates:
+        name = phase.step.phase
+        if phase.expected is None or name not in ("prefill", "decode"):
+            continue
+        step = wide.step(name)
+        time = pass_time(arch, device, step, work.engine, walk(arch, step)).expected
+        if time is not None and SLOWER * time.value < phase.expected.value:
+            yield WarningNote(
+                f"{name} is expected to take {units.seconds(phase.expected.value)} in {work.dtype} and "
+                f"{units.seconds(time.value)} in {half}, because the parameters of its {work.dtype} kernels come from "
+                "slower measurements; ", Option("dtype", half)
+            )  # fmt: skip
 
 
 class PeakMemory:
@@ -119,19 +187,23 @@ class PeakMemory:
     whose formula is traced.
     """
 
-    def __init__(self, arch: Architecture, work: Workload, walk: Walk) -> None:
-        self.arch, self.tp, self._walk = arch, work.parallel.tp, walk
+    def __init__(self, arch: Architecture, device: Device, work: Workload, walk: Walk) -> None:
+        self.arch, self.device, self.tp, self._walk = arch, device, work.parallel.tp, walk
         self._by_tp: dict[Workload, Callable[[Mapping[str, int]], Any]] = {}
 
-    def total(self, work: Workload) -> Number:
+    def needed(self, work: Workload) -> Number:
         """The bytes per GPU."""
         if work.parallel.tp == self.tp or work.parallel.pp > 1:
-            return phases.peak_memory(self.arch, work, walk=self._walk).total
+            return self._needed(work, self._walk)
         layout = work._replace(parallel=work.parallel._replace(tp=0))
         if layout not in self._by_tp:
             trace = Trace()
             traced = work._replace(parallel=work.parallel._replace(tp=trace.input("tp", 2)))
-            formula = trace.cases(lambda: phases.peak_memory(self.arch, traced, walk=passes.CachedWalks()))
+            formula = trace.cases(lambda: self._needed(traced, passes.CachedWalks()))
             self._by_tp[layout] = trace.evaluator(formula)
-        memory: Memory = self._by_tp[layout]({"tp": work.parallel.tp})
-        return memory.total
+        needed: Number = self._by_tp[layout]({"tp": work.parallel.tp})
+        return needed
+
+    def _needed(self, work: Workload, walk: Walk) -> Number:
+        starts = server_starts(self.arch, self.device, work, walk)
+        return needed_bytes(starts, phases.peak_memory(self.arch, work, walk=walk))

@@ -3,25 +3,37 @@ models, workloads and phases in words.
 
 The bound needs the datasheet only. The expected time comes from the timing model; it is None if the device is not
 calibrated for every operator. There is no efficiency factor.
+
+Totals of a phase are by their JSON keys, in base units; None for unknown.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roofmodel.counting import passes, phases
 from roofmodel.counting.operator import Operator
+from roofmodel.counting.tensors import FORMATS
 from roofmodel.counting.workload import ONE_GPU, Parallel, Step, Workload
 from roofmodel.devices.device import Device
 from roofmodel.errors import Text
 from roofmodel.models.architecture import Architecture, Stack
-from roofmodel.models.layers import Attention, LatentAttention
+from roofmodel.models.layers import Attention, AttentionPart, LatentAttention
 from roofmodel.numbers import units
-from roofmodel.numbers.algebra import Number
+from roofmodel.numbers.algebra import Number, plain
 from roofmodel.options.workload import MAX_VALUE
-from roofmodel.steps.capacity import MemoryFormula, largest_batch, largest_context, usable_memory
+from roofmodel.steps.capacity import (
+    MemoryFormula,
+    StartMemory,
+    fewest_requests,
+    largest_batch,
+    largest_context,
+    needed_bytes,
+    server_starts,
+    usable_memory,
+)
 from roofmodel.steps.notes import (
     device_notes,
     eager_notes,
@@ -32,12 +44,22 @@ from roofmodel.steps.notes import (
     memory_notes,
     model_notes,
     straggler_notes,
-    utilization_notes,
     weight_format_notes,
 )
 from roofmodel.steps.options import check_kernels, workload
 from roofmodel.steps.parallelism import has_experts
-from roofmodel.steps.phase import PhaseEstimate, StageTime, pass_time, slowest_stage, without_cache
+from roofmodel.steps.phase import (
+    PhaseEstimate,
+    StageTime,
+    is_launch_bound,
+    latencies,
+    pass_time,
+    slowest_stage,
+    stage_time,
+    without_cache,
+)
+from roofmodel.steps.placed import launches, power_notes, step_energy, sum_of, totals_of, under_load
+from roofmodel.timing.timing import Expected
 
 if TYPE_CHECKING:
     from roofmodel.steps.input_pipeline import InputPipeline, Loader
@@ -56,6 +78,7 @@ class Estimate(NamedTuple):
     notes: tuple[Text, ...]
     largest_batch: int | None  # that fits; None where the device's memory or the weights' format is unknown
     largest_context: int | None  # that fits, of --context if given, else of --seq; None also where any length fits
+    starts: tuple[StartMemory, ...] = ()  # of a serving engine that states its memory: each distinct pipeline stage
     input_pipeline: InputPipeline | None = None  # of the phase, with --loader
 
     @property
@@ -74,7 +97,18 @@ class Estimate(NamedTuple):
         unknown."""
         if self.usable_memory is None or not self.has_total:
             return None
-        return bool(self.memory.total <= self.usable_memory)
+        return bool(self.needed <= self.usable_memory)
+
+    @property
+    def needed(self) -> Number:
+        """The bytes per GPU that count against the usable ones: all roles, or what the engine needs to start and serve
+        the workload."""
+        return needed_bytes(self.starts, self.memory)
+
+    @property
+    def start(self) -> StartMemory | None:
+        """What the serving engine reports when it starts; None where the engine or the device states no memory."""
+        return fewest_requests(self.starts)
 
 
 def estimate(arch: Architecture, device: Device, *, loader: Loader | None = None, **options: Any) -> Estimate:
@@ -84,6 +118,7 @@ def estimate(arch: Architecture, device: Device, *, loader: Loader | None = None
     options, and for a number format that the device does not support.
     """
     work, notes = workload(arch, device, **options)
+    device = under_load(device, work.options)
     check_kernels(work.engine, [device])
     estimates = [slowest_stage(arch, device, step, work.engine) for step in work.steps()]
     walk = passes.CachedWalks(_counted(estimates))
@@ -93,10 +128,24 @@ def estimate(arch: Architecture, device: Device, *, loader: Loader | None = None
     if work.phases == ("generate",):
         estimates = [_with_decodes(arch, device, work, estimates[0], formula, walk)]
     needed = phases.peak_memory(arch, work, formula.weights, walk=walk)
+    starts = server_starts(arch, device, work, walk)
+    needed_total = needed_bytes(starts, needed)
     usable = None if device.capacity is None or not work.weights_known else usable_memory(device, work)
+
+    def total(sizes: Mapping[str, int]) -> Number:
+        memory, length = formula.at(sizes), sizes.get("context", sizes.get("seq"))
+        if work.engine.memory is None or not work.engine.memory.whole_prompts or length is None:
+            return needed_bytes(starts, memory)
+        return needed_bytes(server_starts(arch, device, work, walk, length), memory)
+
     pipeline, loader_notes = _with_loader(arch, device, estimates[0], loader) if loader else (None, ())
     fitting: Iterable[Text] = ()
-    if usable is not None and needed.total > usable:
+    slower: Iterable[Text] = ()
+    if FORMATS[work.dtype].bits < 16:
+        from roofmodel.steps.alternatives import slower_format_notes
+
+        slower = slower_format_notes(arch, device, work, estimates, walk)
+    if usable is not None and needed_total > usable:
         from roofmodel.steps.alternatives import fitting_notes
 
         fitting = fitting_notes(arch, device, work, needed, options, walk)
@@ -117,17 +166,21 @@ def estimate(arch: Architecture, device: Device, *, loader: Loader | None = None
             *matmul_format_notes(arch, device, work),
             *_routing_notes(arch, work),
             *fitting,
-            *(memory_notes(device, work, needed.total) if work.weights_known else ()),
+            *(memory_notes(device, work, needed_total) if work.weights_known else ()),
             *kernel_notes(device, work, estimates),
+            *slower,
             *exchange_notes(estimates),
             *straggler_notes(device, work),
-            *utilization_notes(estimates),
             *launch_notes(estimates),
+            *power_notes(
+                device, work.options, [(each.step.phase, energy_totals(each)["power_watts"]) for each in estimates]
+            ),
             *eager_notes(work, estimates),
             *loader_notes,
         ),
-        largest_batch=usable and largest_batch(formula, needed, usable, MAX_VALUE),
-        largest_context=None if arch.image else usable and largest_context(formula, needed, usable, MAX_VALUE),
+        largest_batch=usable and largest_batch(formula, needed, usable, MAX_VALUE, total),
+        largest_context=None if arch.image else usable and largest_context(formula, needed, usable, MAX_VALUE, total),
+        starts=starts,
         input_pipeline=pipeline,
     )
 
@@ -219,7 +272,7 @@ def describe_workload(estimate: Estimate) -> str:
     work = estimate.workload
     parts = [work.dtype]
     layered = isinstance(estimate.architecture.body, Stack)
-    scans = layered and not any(isinstance(p, Attention | LatentAttention) for p in estimate.architecture.stack.parts)
+    scans = layered and not any(isinstance(p, AttentionPart) for p in estimate.architecture.stack.parts)
     quantization = estimate.architecture.quantization
     further = [form for _, form in work.matrix_formats]
     formats = (
@@ -267,11 +320,18 @@ def _windows(estimate: Estimate) -> Iterator[str]:
 
 
 def describe_usable_memory(estimate: Estimate) -> str:
-    """`72 GiB (0.9 of 80 GiB)`, or `80 GiB` if the workload may use all of it; the device must state its memory."""
+    """`72 GiB usable (90 % of 80)`, or `80 GiB` if the workload may use all of it; the device must state its memory."""
     assert estimate.usable_memory is not None
     assert estimate.device.capacity is not None
-    capacity, share = units.binary(estimate.device.capacity), estimate.workload.options.memory_utilization
-    return capacity if share == 1 else f"{units.binary(estimate.usable_memory)} ({share:g} of {capacity})"
+    device = estimate.device.driver_capacity if estimate.starts else estimate.device.capacity
+    share = estimate.workload.options.memory_utilization
+    assert device is not None
+    assert share is not None
+    capacity = units.binary(device)
+    if share == 1:
+        return capacity
+    usable = units.binary(estimate.usable_memory)
+    return f"{usable} usable ({100 * share:.3g} % of {without_unit_of(usable, capacity)})"
 
 
 def without_unit_of(other: str, quantity: str) -> str:
@@ -284,3 +344,124 @@ def describe_rate(phase: PhaseEstimate, seconds: Number | None = None) -> str:
     """`1.23 k tokens/s`, or images/s for a vision model, if the phase takes `seconds`; by default its bound."""
     count, unit = (phase.sequences, "images") if phase.is_vision else (phase.tokens, "tokens")
     return f"{units.si(count / (phase.bound_seconds if seconds is None else seconds))} {unit}/s"
+
+
+def totals(phase: PhaseEstimate) -> dict[str, Any]:
+    """A phase's totals by their JSON keys, in base units; None for unknown.
+
+    `mfu` and `hfu` are model and hardware FLOPs utilization of all GPUs (PaLM, arXiv 2204.02311, appendix B): model
+    FLOPs exclude recomputation, and masked pairs except in `mfu_all_pairs`; hardware FLOPs are the executed ones. `mbu`
+    is the memory bandwidth utilization of this stage's GPUs.
+    """
+    values = totals_of(phase.placed) | {"bound_seconds": phase.bound_seconds}
+    expected, (peak, bandwidth) = phase.expected, phase.ceilings
+    exchanged, hidden, added = sum_of(phase.exchanges), phase.replicas.hidden, phase.replicas.added
+    seconds, images = expected and plain(expected.value), phase.sequences
+    return {
+        **values,
+        **expected_totals(expected),
+        "bound_tokens_per_second": phase.tokens / values["bound_seconds"] if phase.has_tokens else None,
+        **({"bound_images_per_second": images / values["bound_seconds"]} if phase.is_vision else {}),
+        "tokens_per_second": phase.tokens / seconds if expected and phase.has_tokens else None,
+        **({"images_per_second": expected and images / seconds} if phase.is_vision else {}),
+        "mfu": expected and plain(phase.mean_flops.model) / seconds / peak,
+        "mfu_all_pairs": expected and plain(phase.mean_flops.all_pairs) / seconds / peak,
+        "hfu": expected and plain(phase.mean_flops.executed) / seconds / peak,
+        "mbu": expected and plain(values["bytes"]) / seconds / bandwidth,
+        "communication_seconds": sum(each.seconds for each in phase.exchanges),
+        "expected_communication_seconds": exchanged and plain(exchanged.value),
+        "communication_exposed_seconds": sum(each.seconds for each in phase.exchanges) - phase.hidden_bound,
+        "expected_communication_exposed_seconds": exchanged and hidden and plain(exchanged.value) - plain(hidden.value),
+        "expected_replica_seconds": added and plain(added.value),
+        "bubble_seconds": phase.idle.bound,
+        "expected_bubble_seconds": phase.idle.expected and plain(phase.idle.expected.value),
+        "expected_host_seconds": expected and plain(phase.exposed_host_seconds),
+        "kernels": phase.kernels,
+        "host_bound": phase.host_bound if expected else None,
+        "matmul_flops_all_pairs": phase.all_pairs_matmul_flops,
+    }  # fmt: skip
+
+
+def energy_totals(phase: PhaseEstimate) -> dict[str, Any]:
+    """Power and energy of a phase, by their JSON keys; see `step_energy`."""
+    tokens = phase.tokens if phase.step.phase in ("decode", "generate") else None
+    return step_energy(phase.placed, phase.expected, phase.power, phase.step.parallel.gpus, tokens)
+
+
+def expected_totals(expected: Expected | None) -> dict[str, Any]:
+    """An expected time and the ends of its interval by their JSON keys."""
+    return {
+        "expected_seconds": expected and plain(expected.value),
+        "expected_low_seconds": expected and plain(expected.low),
+        "expected_high_seconds": expected and plain(expected.high),
+    }
+
+
+def generation_totals(phase: PhaseEstimate) -> dict[str, Any]:
+    """End-to-end latency, time of the first and last decode, tokens/s per GPU and per user, by their JSON keys.
+
+    A user sees one token per TPOT. The end-to-end latency of a request is the time of its prefill and all its decodes.
+    Tokens/s per GPU: the tokens of the decodes, without the first one, which the prefill gives, divided by this time.
+    """
+    values: dict[str, Any] = {}
+    expected, tpot, gpus = phase.expected, latencies(phase)["tpot"], phase.step.parallel.gpus
+    tpot_seconds = tpot.expected and plain(tpot.expected.value)
+    kinds: tuple[tuple[str, Any, Any], ...] = (
+        ("bound_", phase.bound_seconds, tpot.bound),
+        ("", expected and plain(expected.value), tpot_seconds),
+    )
+    for kind, seconds, per_token in kinds:
+        outside = 0 if kind else plain(phase.outside_steps)
+        values[f"{kind}e2e_seconds"] = seconds if seconds is None else seconds + outside
+        values[f"{kind}tokens_per_second_per_gpu"] = None if seconds is None else phase.tokens / seconds / gpus
+        values[f"{kind}tokens_per_second_per_user"] = None if per_token is None else 1 / per_token
+    for name, step in zip(("first", "last"), phase.first_and_last, strict=False):
+        values[f"tpot_{name}_seconds"] = step.expected and plain(step.expected.value)
+        values[f"bound_tpot_{name}_seconds"] = step.bound
+    return values
+
+
+def phase_totals(phase: PhaseEstimate) -> dict[str, Any]:
+    """A phase's totals by their JSON keys, with TTFT and TPOT of generation."""
+    return totals(phase) | (latency_totals(phase) if phase.step.phase == "generate" else {})
+
+
+def latency_totals(phase: PhaseEstimate) -> dict[str, Any]:
+    """TTFT, TPOT, end-to-end latency, tokens/s per GPU and per user of a phase, by their JSON keys.
+
+    A prefill alone has a TTFT, a decode alone a TPOT; tokens/s per GPU exist in every phase with tokens. Missing keys
+    do not apply. The sizes may be arrays.
+    """
+    name, gpus, values = phase.step.phase, phase.step.parallel.gpus, dict[str, Any]()
+    if name == "generate":
+        for latency, time in latencies(phase).items():
+            values[f"{latency}_seconds"] = time.expected and plain(time.expected.value)
+            values[f"bound_{latency}_seconds"] = time.bound
+        return values | generation_totals(phase)
+    for kind, seconds in (("bound_", phase.bound_seconds), ("", phase.expected and plain(phase.expected.value))):
+        if phase.has_tokens:
+            values[f"{kind}tokens_per_second_per_gpu"] = None if seconds is None else phase.tokens / seconds / gpus
+        if name == "prefill":
+            outside = 0 if kind or seconds is None else plain(phase.outside_steps)
+            values[f"{kind}ttft_seconds"] = seconds if seconds is None else seconds + outside
+        elif name == "decode":
+            values[f"{kind}tpot_seconds"] = seconds
+            values[f"{kind}tokens_per_second_per_user"] = None if seconds is None else 1 / seconds
+    return values
+
+
+def stage_totals(phase: PhaseEstimate) -> dict[str, dict[str, Any]]:
+    """Totals by stage, with JSON keys as in a phase's totals; empty for a phase without stages."""
+    values = {}
+    for stage in phase.stages:
+        placed, time = phase.of_stage(stage), stage_time(phase, stage)
+        kernels = sum_of(placed)
+        values[stage] = {
+            **totals_of(placed),
+            "bound_seconds": time.bound,
+            **expected_totals(time.expected),
+            "kernels": launches(placed),
+            "host_bound": kernels
+            and (is_launch_bound(kernels, launches(placed) * phase.launch) or phase.waits_for_host(stage, kernels)),
+        }
+    return values

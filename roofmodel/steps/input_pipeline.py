@@ -78,7 +78,10 @@ class InputPipeline(NamedTuple):
 
     @property
     def utilization(self) -> float:
-        """The largest share of the time that the GPU's step takes."""
+        """The share of the time that the GPU's step takes.
+
+        Where the loader limits, a step slower than expected (in NCHW) takes a larger share of the same time.
+        """
         return self.gpu_seconds / self.seconds
 
     @property

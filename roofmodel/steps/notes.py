@@ -21,7 +21,7 @@ from roofmodel.models.layers import Norm
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number, plain
 from roofmodel.options.workload import DEFAULTS
-from roofmodel.steps.capacity import usable_memory
+from roofmodel.steps.capacity import server_states_memory, usable_memory
 from roofmodel.steps.options import half_dtype
 from roofmodel.steps.phase import PhaseEstimate, is_launch_bound
 from roofmodel.steps.placed import Placed, launches, sum_of
@@ -74,15 +74,16 @@ def length_notes(arch: Architecture, work: Workload) -> list[Text]:
                 " is within the limit)",
             )
         )
-    for step in work.steps():
-        if limit is not None and _positions_needed(work, step) > limit:
-            notes.append(
-                WarningNote(
-                    f"{step.phase} reaches {step.reach} tokens, but {arch.name} has positions for {limit}; "
-                    "the limit is not enforced",
-                    _within_limit(arch, step),
-                )
+    beyond = [step for step in work.steps() if limit is not None and _positions_needed(work, step) > limit]
+    if beyond:
+        first, *others = beyond
+        reached = " and ".join([f"{first.phase} reaches {first.reach}", *(f"{s.phase} {s.reach}" for s in others)])
+        notes.append(
+            WarningNote(
+                f"{reached} tokens, but {arch.name} has positions for {limit}; the limit is not enforced",
+                _within_limit(arch, first) if not others else "",
             )
+        )
     return notes
 
 
@@ -211,7 +212,12 @@ def matmul_format_notes(arch: Architecture, device: Device, work: Workload) -> I
 
 def memory_notes(device: Device, work: Workload, needed: Number) -> Iterator[Text]:
     """A warning if the workload fits into the whole memory, but not into the share that it may use."""
-    dram = device.levels["dram"]
+    dram, driver = device.levels["dram"], device.driver_capacity
+    if server_states_memory(device, work) and work.engine.memory and driver is not None:
+        if usable_memory(device, work) < needed <= driver and work.engine.memory.share_of == "device":
+            share = ceil(1000 * needed / driver) / 1000
+            yield WarningNote(f"{work.engine.name} would start with ", Option("memory_utilization", share))
+        return
     if dram.capacity is None or not usable_memory(device, work) < needed <= dram.capacity:
         return
     ecc = f"ECC if enabled ({units.binary(ECC_SHARE * dram.capacity)} of {dram.kind})"
@@ -261,18 +267,12 @@ def exchange_notes(estimates: Sequence[PhaseEstimate]) -> Iterator[str]:
 
 
 def straggler_notes(device: Device, work: Workload) -> Iterator[Text]:
-    """The wait for the slowest GPU where a training step does not include it: only replicas under PyTorch's wrappers
-    do, and of the steps that Megatron-LM's authors published, the expected times are right without it."""
-    layout = work.parallel
-    in_replica = int(layout.tp * layout.pp)
-    if work.phases != ("train",) or device.calibration is None:
-        return
-    if work.data_parallel in ("ddp", "dataparallel"):
-        if in_replica > 1:
-            yield straggler_note(in_replica, f"the {in_replica} GPUs of a replica")
-    elif layout.gpus > 1:
-        suggestion = ("; ", Option("data_parallel", "ddp"), " counts it") if in_replica == 1 else ()
-        yield AnswerNote(straggler_note(layout.gpus, f"{layout.gpus} GPUs"), *suggestion)
+    """The wait for the slowest GPU of a replica, which a training step does not include: of the steps that the authors
+    of Megatron-LM published for one replica, the expected times are right without it."""
+    in_replica = int(work.parallel.tp * work.parallel.pp)
+    if work.phases == ("train",) and device.calibration is not None and in_replica > 1:
+        several = work.parallel.dp > 1
+        yield straggler_note(in_replica, f"the {in_replica} GPUs of a replica" if several else f"{in_replica} GPUs")
 
 
 def straggler_note(gpus: int, which: str) -> AnswerNote:
@@ -283,17 +283,6 @@ def straggler_note(gpus: int, which: str) -> AnswerNote:
         f"the wait for the slowest of {which} is not counted: about {slowest_of(gpus):.1%} of a step if GPUs differ in "
         "speed as on clusters of V100"
     )
-
-
-def utilization_notes(estimates: Sequence[PhaseEstimate]) -> Iterator[str]:
-    """Phases whose MFU exceeds 100 % because it counts masked pairs (PaLM, arXiv 2204.02311, appendix B)."""
-    for phase in estimates:
-        used, (peak, _) = phase.expected, phase.ceilings
-        if used and plain(phase.model_flops) > peak * plain(used.value):
-            yield (
-                f"the MFU of {phase.step.phase} is above 100 %: its definition counts all pairs of tokens, and flash "
-                "attention skips masked pairs"
-            )
 
 
 def eager_notes(work: Workload, estimates: Sequence[PhaseEstimate]) -> Iterator[AnswerNote]:

@@ -14,13 +14,15 @@ from roofmodel.devices.calibration import Calibration
 from roofmodel.devices.device import Device
 from roofmodel.engines.engine import Engine, default_for, stated_kernels
 from roofmodel.engines.engine_file import CHOICES
-from roofmodel.errors import Message, Option, Text, WorkloadError, choices, ignored, shorten
+from roofmodel.errors import Message, Option, Text, WorkloadError, as_text, choices, ignored, not_modeled, shorten
 from roofmodel.models.architecture import Architecture, Network
-from roofmodel.models.layers import Attention, LatentAttention, Part, Patches
+from roofmodel.models.layers import Attention, AttentionPart, CompressedAttention, LatentAttention, Part, Patches
 from roofmodel.numbers.algebra import Number, maximum, minimum
 from roofmodel.options.values import Phase
 from roofmodel.options.workload import DEFAULTS, REMOVED, Options, valid
-from roofmodel.steps.parallelism import data_parallel, has_experts, parallel
+from roofmodel.steps.capacity import default_utilization, serves
+from roofmodel.steps.parallelism import data_parallel, has_experts, overlaps, parallel
+from roofmodel.steps.placed import load_notes
 from roofmodel.timing.parameter_sets import format_key
 
 DEFAULT_SEQ = 1024
@@ -45,6 +47,8 @@ def workload(arch: Architecture, device: Device | None = None, **keywords: Any) 
 
             raise removed_option(name, keywords[name])
     if unknown := [name for name in keywords if name not in Options._fields]:
+        if why := not_modeled(unknown[0]):
+            raise WorkloadError(Option(unknown[0]), f": {why}")
         raise WorkloadError(f"unknown option {unknown[0]!r}{choices(unknown[0], Options._fields)}")
     options = Options(**keywords)
     phases = _phases(arch, options.phase)
@@ -54,26 +58,39 @@ def workload(arch: Architecture, device: Device | None = None, **keywords: Any) 
         devices = [] if device is None else [device]
         options = _with_formats(options, activations=half_with_pipe(arch, devices, str(DEFAULTS["dtype"])))
     engine = _engine(arch, phases, options)
+    if options.memory_format == "nchw" and isinstance(arch.body, Network):
+        from roofmodel.timing.extra_kernels import NCHW
+
+        engine = engine._replace(extra_kernels=engine.extra_kernels | {NCHW})
     is_training, casts = phases == ("train",), bool(engine.autocast)
     if casts:
         options = _autocast(options, engine.autocast)
     options, unconverted_matrices, matrix_formats = _with_checkpoint_formats(arch, options, is_training or casts)
     options, cache_notes = _with_checkpoint_cache_format(arch, options, phases, casts)
-    inapplicable = dict(_inapplicable_options(arch, phases))
+    inapplicable = dict(_inapplicable_options(arch, phases, engine))
     notes: list[Text] = [
         *dtype_notes,
         *cache_notes,
         *(ignored(name, why) for name, why in inapplicable.items() if getattr(options, name) != DEFAULTS[name]),
     ]  # fmt: skip
     options = options._replace(**{name: DEFAULTS[name] for name in inapplicable})
+    if options.memory_utilization is None:
+        options = options._replace(
+            memory_utilization=default_utilization(engine, device, options, serves(arch, phases))
+        )
     if is_training:
         notes += _training_notes(arch, options, casts)
+    if device is not None:
+        notes += load_notes(device, options)
+    if options.sustained is None:
+        options = options._replace(sustained="on" if is_training or options.power_limit else "off")
     routing = UNIFORM
     if options.routing != UNIFORM.name:
         from roofmodel.steps.routing import check_routing, read_routing
 
         routing = read_routing(options.routing)
         check_routing(arch, routing)
+    routing = routing._replace(capacity=options.capacity)
     seq, decoder_seq, pixels = _lengths(arch, options)
     micro_batch = 1 if options.micro_batch is None and options.pp > 1 and is_training else options.micro_batch
     gpus = Parallel(
@@ -81,7 +98,10 @@ def workload(arch: Architecture, device: Device | None = None, **keywords: Any) 
         zero=options.zero,
     )  # fmt: skip
     layout, layout_notes = parallel(arch, is_training, options.batch, micro_batch, gpus)
-    layout = layout._replace(wrapper=data_parallel(is_training, options.data_parallel, engine, layout))
+    layout = layout._replace(
+        wrapper=data_parallel(is_training, options.data_parallel, engine, layout, options.overlap),
+        overlaps=overlaps(is_training, options.data_parallel, engine, options.overlap),
+    )
     if layout.sequence and seq % options.tp:
         tokens_per_gpu = -(-seq // options.tp)
         notes.append(
@@ -129,7 +149,7 @@ def options_in_effect(arch: Architecture, work: Workload) -> dict[str, Any]:
         "engine": work.engine.id,
         "engine_option": dict(work.engine.settings) or None,
     }
-    inapplicable = {name for name, _ in _inapplicable_options(arch, work.phases)}
+    inapplicable = {name for name, _ in _inapplicable_options(arch, work.phases, work.engine)}
     inapplicable -= {"kv", "logits", "mla"}  # documents state these for every model
     return {
         name: None if name in inapplicable else values[name] if name in values else getattr(work, name, option)
@@ -207,10 +227,10 @@ def _autocast(options: Options, compute: str) -> Options:
         raise WorkloadError(
             autocast, f" computes GEMMs in {compute}, not in {options.dtype}; try ", Option("dtype", compute)
         )
-    if options.activations:
+    if options.activations not in (None, compute):  # the documents of an estimate state the compute format
         raise WorkloadError(
-            Option("activations"), ": ", autocast, f" keeps some activations in {compute} and others in fp32; ",
-            "remove the option",
+            Option("activations", options.activations), ": ", autocast,
+            f" keeps some activations in {compute} and others in fp32; remove the option",
         )  # fmt: skip
     options = _with_formats(options, dtype=compute)
     if options.weights and number_format(options.weights).bits > FORMATS[PARAMETER_FORMAT].bits:
@@ -333,8 +353,11 @@ def _with_checkpoint_cache_format(
     return _with_formats(options, kv=half), [note]
 
 
-def _inapplicable_options(arch: Architecture, phases: tuple[Phase, ...]) -> Iterator[tuple[str, Text]]:
-    """The options that do not apply to this model and phase, with the reasons."""
+def _inapplicable_options(arch: Architecture, phases: tuple[Phase, ...], engine: Engine) -> Iterator[tuple[str, Text]]:
+    """The options that do not apply to this model, phase and engine, with the reasons."""
+    if not (engine.memory and serves(arch, phases)):
+        for name in ("max_len", "token_budget", "max_seqs"):
+            yield name, f"no memory of a server of {engine.name} is known for this model and phase"
     if arch.image:
         yield "seq", Message(f"{arch.name} reads images; ", Option("image"), " sets their size")
     else:
@@ -349,15 +372,19 @@ def _inapplicable_options(arch: Architecture, phases: tuple[Phase, ...]) -> Iter
         yield "logits", f"{arch.head.name} computes no logits"
     if isinstance(arch.body, Network):
         yield "attention", f"{arch.name} has no attention"
+    else:
+        yield "memory_format", f"{arch.name} is no convolutional network"
     if phases != ("generate",):
         yield "new_tokens", Message("only ", Option("phase", "generate"), " generates text")
     if not (arch.causal and any(isinstance(part, LatentAttention) for part in arch.stack.parts)):
         yield "mla", f"{arch.name} has no multi-head latent attention"
     if not has_experts(arch):
         yield "routing", f"{arch.name} has no experts"
+        yield "capacity", f"{arch.name} has no experts"
     if phases != ("train",):
         yield "optimizer", "only training runs an optimizer"
         yield "data_parallel", "only training exchanges gradients"
+        yield "overlap", "only training overlaps communication here"
         yield "recompute", "only training recomputes activations"
         yield "zero", "only training has optimizer state"
 
@@ -388,7 +415,7 @@ def _training_notes(arch: Architecture, options: Options, casts: bool) -> Iterat
             "and sums in fp32, and their cast copies"
         )
     parts = () if isinstance(arch.body, Network) else arch.stack.parts
-    if options.recompute == "selective" and not any(isinstance(part, Attention | LatentAttention) for part in parts):
+    if options.recompute == "selective" and not any(isinstance(part, AttentionPart) for part in parts):
         yield Message(Option("recompute", "selective"), f" changes nothing: {arch.name} has no attention")
     elif options.recompute == "selective" and options.attention == "flash":
         yield Message(
@@ -402,14 +429,14 @@ def _training_notes(arch: Architecture, options: Options, casts: bool) -> Iterat
 
 
 def _has_indexer(part: Part) -> bool:
-    if isinstance(part, LatentAttention):
+    if isinstance(part, LatentAttention | CompressedAttention):
         return part.indexer is not None
     return isinstance(part, Attention) and part.selection is not None
 
 
 def check_training_format(option: str, name: str) -> None:
     """Raises WorkloadError for a format that is too narrow to train in."""
-    if FORMATS[name].bits < MIN_TRAINING_BITS:
+    if number_format(name).bits < MIN_TRAINING_BITS:
         raise WorkloadError(
             Option(option, name),
             f": training with a format below {MIN_TRAINING_BITS} bits is not modeled; try ",
@@ -436,7 +463,7 @@ def _phases(arch: Architecture, phase: str | None) -> tuple[Phase, ...]:
                 " or ",
                 Option("phase", "train"),
             )
-        raise WorkloadError(Option("phase"), f": unknown phase {shorten(phase)}{choices(str(phase), known_phases)}")
+        raise WorkloadError(Option("phase"), f": unknown phase {shorten(phase)}{choices(as_text(phase), known_phases)}")
     return (phase,)
 
 

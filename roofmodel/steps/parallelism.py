@@ -15,8 +15,8 @@ from roofmodel.models.architecture import (
     obstacles,
     pipeline_obstacles,
 )
-from roofmodel.models.layers import MLP, Attention, Embedding, MoE
-from roofmodel.options.values import DataParallel
+from roofmodel.models.layers import MLP, Attention, Embedding, LatentAttention, MoE
+from roofmodel.options.values import DataParallel, Overlap
 
 NO_REPLICAS = Message("no replicas (", Option("dp", 1), ") that could shard optimizer state")
 """Why `zero` is ignored."""
@@ -100,18 +100,21 @@ def _sequence_obstacle(arch: Architecture) -> str | None:
         return "reads images"
     if arch.encoder:
         return "is an encoder-decoder"
-    others = (part for part in arch.stack.parts if not isinstance(part, Attention | MLP))
+    known = Attention | LatentAttention | MLP | MoE
+    others = (part for part in arch.stack.parts if not isinstance(part, known))
     if any(others) or arch.stack.embedding.relative_rows or arch.stack.embedding.frame_convolutions:
-        return "has parts other than attention and MLPs, for which sequence parallelism is not known"
+        return "has parts other than attention, MLPs and experts, for which sequence parallelism is not known"
     if not arch.head.stages or arch.head.stages[0].out != "vocabulary":
         return "has a head that computes more than logits"
     return None
 
 
 def data_parallel(
-    is_training: bool, choice: DataParallel | None, engine: Engine, layout: Parallel
+    is_training: bool, choice: DataParallel | None, engine: Engine, layout: Parallel, overlap: Overlap = "engine"
 ) -> DataParallel | None:
     """How replicas train: as asked, else as the engine does; None for one replica alone.
+
+    DistributedDataParallel without overlap exchanges gradients after the backward pass.
 
     Raises WorkloadError for DataParallel with models or optimizer state that are sharded: it runs all replicas in one
     process.
@@ -128,7 +131,18 @@ def data_parallel(
             Option("data_parallel", choice), " updates all weights on the first GPU; try ", Option("zero", 0), " or ",
             Option("data_parallel", "ddp"),
         )  # fmt: skip
-    return choice or (engine.training and engine.training.data_parallel)
+    wrapper = choice or (engine.training and engine.training.data_parallel)
+    return "sequential" if (wrapper, overlap) == ("ddp", "none") and layout.dp > 1 else wrapper
+
+
+def overlaps(is_training: bool, choice: DataParallel | None, engine: Engine, overlap: Overlap) -> frozenset[str]:
+    """What overlaps with computation besides the exchange of DistributedDataParallel.
+
+    `--data-parallel sequential` exchanges gradients and weights without overlap.
+    """
+    if not is_training or engine.training is None or overlap == "none":
+        return frozenset()
+    return engine.training.overlaps if choice is None else engine.training.overlaps - {"gradients", "parameters"}
 
 
 def interleaves(is_training: bool, layout: Parallel) -> bool:

@@ -17,7 +17,9 @@ a pipeline too: the next token of a microbatch starts when the last stage has fi
 The estimate is that of the stage with the longest bound, so that its FLOPs and bytes do not depend on the engine. Where
 these times are longer for another stage, because its kernels are slow in an engine, the stage waits for the difference.
 
-Work that runs once per step (gradient exchange and optimizer) is added. Sends do not overlap with computation.
+Work that runs once per step (gradient exchange and optimizer) is added. Sends do not overlap with computation in an
+expected time. A bound is the larger of the sum of the collectives and the sum of the other operators, because engines
+overlap them.
 
 The parts of a phase are prefill and decodes of generation, or forward, backward and optimizer. The prefill gives the
 first token, and each decode one token more:
@@ -40,20 +42,23 @@ from roofmodel.counting.operator import Cost, Operator
 from roofmodel.counting.phases import distinct_stages, operators_without_cache
 from roofmodel.counting.workload import NO_IMAGE, Step
 from roofmodel.devices.device import Device
+from roofmodel.devices.parts import Power
 from roofmodel.engines.engine import Engine
 from roofmodel.engines.engine_file import Host
 from roofmodel.models.architecture import Architecture, ReferenceCode
-from roofmodel.numbers.algebra import Number, either, is_just, maximum, plain, whole
+from roofmodel.numbers.algebra import Number, either, is_just, maximum, minimum, plain, whole
 from roofmodel.steps.placed import (
     NO_TIME,
     Placed,
     ReplicaTimes,
+    by_kernel,
     launches,
     placed,
+    seconds_by_kind,
     sum_of,
     total_cost,
     total_seconds,
-    totals_of,
+    with_power,
 )
 from roofmodel.timing.engine import Timing
 from roofmodel.timing.timing import Expected
@@ -76,13 +81,22 @@ class Uncached(NamedTuple):
     bound_seconds: Number
 
 
+class GpuFlops(NamedTuple):
+    """Matmul FLOPs of one GPU, as the mean over the pipeline stages: of the model without recomputation, with unmasked
+    and with all query-key pairs (PaLM, arXiv 2204.02311, appendix B); and those that are executed."""
+
+    model: Number = 0
+    all_pairs: Number = 0
+    executed: Number = 0
+
+
 class PhaseEstimate(NamedTuple):
     """A phase: its operators on the roofline, and its totals over all occurrences."""
 
     step: Step
     placed: tuple[Placed, ...]
-    all_pairs_matmul_flops: Number  # of eager attention, which computes masked pairs too
-    model_flops: Number  # of these, all but recomputation (PaLM, arXiv 2204.02311, appendix B)
+    all_pairs_matmul_flops: Number = 0  # of eager attention, which computes masked pairs too
+    mean_flops: GpuFlops = GpuFlops()
     ceilings: tuple[float, float] = (1.0, 1.0)  # FLOP/s of the matmul pipe, bytes per second of DRAM
     code: ReferenceCode = ReferenceCode()  # of the model
     kernel_seconds: Expected | None = None  # the sum over all kernels; None where one is unknown
@@ -96,11 +110,23 @@ class PhaseEstimate(NamedTuple):
     stage takes for the part."""
     replicas: ReplicaTimes = ReplicaTimes()  # data-parallel training
     buffers: int = 0  # of batch norms
+    power: Power | None = None  # of the device
 
     @property
     def stages(self) -> tuple[str, ...]:
         """The stages in order: prefill and decodes; forward, backward and optimizer; none in a single pass."""
         return tuple(name for name in dict.fromkeys(placed.operator.stage for placed in self.placed) if name)
+
+    @property
+    def rows_by_operator(self) -> list[list[Placed]]:
+        """The rows of each operator, with the time of a fused kernel in those of its main operator (`by_kernel`)."""
+        fuses = any(each.run.absorbed or each.run.merged for each in self.placed)
+        return by_kernel(self.placed, self.ceilings[1]) if fuses else [[each] for each in self.placed]
+
+    @property
+    def kernel_rows(self) -> list[Placed]:
+        """The rows of all operators."""
+        return [row for rows in self.rows_by_operator for row in rows]
 
     def of_stage(self, stage: str) -> list[Placed]:
         """The operators of one stage."""
@@ -116,19 +142,33 @@ class PhaseEstimate(NamedTuple):
 
     @property
     def bound_seconds(self) -> Number:
-        return total_seconds(self.placed) + self.idle.bound - self.replicas.hidden_bound
+        return sum(total_seconds(section) for section in self._sections) + self.idle.bound
+
+    @property
+    def _sections(self) -> list[Sequence[Placed]]:
+        """The operators that run one after another: prefill and decodes of generation; all of other phases."""
+        if self.step.phase == "generate":
+            return [self.of_stage(stage) for stage in self.stages]
+        return [self.placed]
 
     @property
     def memory_seconds(self) -> Number:
         """The part of the bound that DRAM bandwidth limits."""
-        ceilings = ((p.placement.bound_seconds > p.placement.memory_seconds, p.seconds) for p in self.placed)
-        return sum(either(other, 0.0, seconds) for other, seconds in ceilings)
+        return sum(map(_memory_seconds, self._sections))
 
     @property
     def link_seconds(self) -> Number:
-        """The part of the bound that the link to other GPUs limits."""
-        ceilings = ((p.placement.link_seconds == p.placement.bound_seconds, p.seconds) for p in self.exchanges)
-        return sum(either(link, seconds, 0.0) for link, seconds in ceilings) - self.replicas.hidden_bound
+        """The part of the bound that the links to other GPUs limit: of sections whose collectives take longer than the
+        other operators."""
+        sends = sum(each.seconds for each in self.exchanges if not each.is_collective)
+        sums = map(seconds_by_kind, self._sections)
+        return sends + sum(either(sent > others, sent, 0.0) for others, sent in sums if sent is not None)
+
+    @property
+    def hidden_bound(self) -> Number:
+        """What overlap takes from the sum of all operators' bounds."""
+        sums = map(seconds_by_kind, self._sections)
+        return sum(minimum(others, sent) for others, sent in sums if sent is not None)
 
     @property
     def bound_parts(self) -> dict[str, Number]:
@@ -142,6 +182,11 @@ class PhaseEstimate(NamedTuple):
         """`overhead` if the host limits the phase, else the ceiling that limits most of the bound."""
         parts = self.bound_parts
         return "overhead" if self.host_bound else max(parts, key=lambda name: plain(parts[name]))
+
+    @property
+    def is_limited_by_power(self) -> bool:
+        """Whether the power limit or a sustained rate makes kernels of the phase longer."""
+        return any(placed.is_limited_by_power for placed in self.placed)
 
     @property
     def exchanges(self) -> tuple[Placed, ...]:
@@ -171,7 +216,7 @@ class PhaseEstimate(NamedTuple):
     def host_seconds(self, part: str) -> Number:
         """Seconds of a serving engine's host in a part: a phase, or the prefill or the decodes of generation."""
         host, step = self.host, self.step
-        if host == Host() or step.phase == "train":
+        if host.of_steps == Host() or step.phase == "train":
             return 0.0
         sequences, passes = step.microbatches * step.batch, step.passes - 1 if part == "decodes" else 1
         prompt = 0 if part in ("decode", "decodes") else sequences * step.tokens
@@ -185,6 +230,11 @@ class PhaseEstimate(NamedTuple):
         if seconds is None or is_just(host, 0):
             return seconds
         return Expected(*(maximum(each, host) if self.host.overlapped else each + host for each in seconds))
+
+    @property
+    def outside_steps(self) -> Number:
+        """What a serving engine adds to TTFT besides the prefill."""
+        return self.host.outside_steps(self.step.tokens) if self.step.phase in ("prefill", "generate") else 0.0
 
     @property
     def exposed_host_seconds(self) -> Number:
@@ -261,20 +311,29 @@ def phase_estimate(
     support the compute format.
     """
     dtype = step.widths.compute
-    operators, eager = (
-        similar.share(step).operators_and_eager(step) if similar else phases.operators_and_eager(arch, step)
-    )
-    flops = [(op.stage, whole(op.count * op.matmul_flops)) for op in eager]
+    flash = step._replace(attention="flash")
+    operators, eager = _operators_and_eager(arch, step, similar)
+    unmasked = operators if step.attention == "flash" else _operators_and_eager(arch, flash, similar)[0]
     phase = PhaseEstimate(
         step,
         tuple(Placed(op, similar.placement(op)) for op in operators) if similar else placed(operators, device, dtype),
-        all_pairs_matmul_flops=sum(each for _, each in flops),
-        model_flops=sum(each for stage, each in flops if stage != "recomputation"),
+        all_pairs_matmul_flops=_matmul_flops(eager),
+        mean_flops=GpuFlops(phases.model_flops(unmasked), phases.model_flops(eager), _matmul_flops(operators)),
         ceilings=(device.matmul_pipe(dtype).peak, device.bandwidth),
         code=arch.code if step.phase == "train" else ReferenceCode(fp32_softmax=arch.code.fp32_softmax),
         buffers=_buffers(arch) if step.phase == "train" else 0,
     )
     return timed(phase, Timing(device, engine), similar)
+
+
+def _operators_and_eager(
+    arch: Architecture, step: Step, similar: SimilarSteps | None
+) -> tuple[tuple[Operator, ...], tuple[Operator, ...]]:
+    return similar.share(step).operators_and_eager(step) if similar else phases.operators_and_eager(arch, step)
+
+
+def _matmul_flops(operators: Iterable[Operator]) -> Number:
+    return sum(whole(operator.count * operator.matmul_flops) for operator in operators)
 
 
 def _buffers(arch: Architecture) -> int:
@@ -288,7 +347,7 @@ def pass_time(
 ) -> StageTime:
     """Bound and expected time of one inference pass on a GPU, from its operators."""
     on_device = placed(operators, device, step.widths.compute)
-    phase = PhaseEstimate(step, on_device, 0, 0, code=ReferenceCode(fp32_softmax=arch.code.fp32_softmax))
+    phase = PhaseEstimate(step, on_device, code=ReferenceCode(fp32_softmax=arch.code.fp32_softmax))
     timed_phase = timed(phase, Timing(device, engine))
     return StageTime(timed_phase.bound_seconds, timed_phase.expected)
 
@@ -301,6 +360,7 @@ def timed(phase: PhaseEstimate, timing: Timing, similar: SimilarSteps | None = N
     placed = [
         operator._replace(expected=run.expected, run=run) for operator, run in zip(phase.placed, runs, strict=True)
     ]
+    placed = with_power(placed, timing.device, dtype, phase.step.phase == "generate")
     launch = NO_TIME if engine.launch is None else Expected(*engine.launch)
     if phase.step.parallel.wrapper == "dataparallel":  # one interpreter launches the kernels of all replicas
         launch = phase.step.parallel.dp * launch
@@ -309,12 +369,26 @@ def timed(phase: PhaseEstimate, timing: Timing, similar: SimilarSteps | None = N
         from roofmodel.steps.replicas import with_replicas
 
         placed, replicas = with_replicas(placed, phase.step, timing, phase.buffers)
+        if phase.step.parallel.overlaps:
+            from roofmodel.steps.overlap import with_overlap
+
+            replicas = with_overlap(placed, phase.step, timing, replicas)
     return phase._replace(
-        placed=tuple(placed), kernel_seconds=sum_of(placed), launch=launch, replicas=replicas, host=engine.host
-    )
+        placed=tuple(placed), kernel_seconds=sum_of(placed), launch=launch, replicas=replicas, host=engine.host,
+        power=timing.device.power,
+    )  # fmt: skip
 
 
 # --- Totals -----------------------------------------------------------------------------------------
+
+
+def _memory_seconds(section: Sequence[Placed]) -> Number:
+    """The part of a section's bound that DRAM bandwidth limits; 0 where its collectives take longer than the rest."""
+    own = (each for each in section if not each.is_collective)
+    ceilings = ((p.placement.bound_seconds > p.placement.memory_seconds, p.seconds) for p in own)
+    seconds = sum(either(other, 0.0, seconds) for other, seconds in ceilings)
+    others, sent = seconds_by_kind(section)
+    return seconds if sent is None else either(sent > others, 0.0, seconds)
 
 
 def running(placed: Sequence[Placed], launch: Expected) -> Expected | None:
@@ -335,50 +409,6 @@ def _sum(times: Sequence[Expected | None]) -> Expected | None:
 
 def _longer(kernels: Expected | None, launches: Expected) -> Expected | None:
     return kernels and Expected(*map(maximum, kernels, launches))
-
-
-def totals(phase: PhaseEstimate) -> dict[str, Any]:
-    """A phase's totals by their JSON keys, in base units; None for unknown.
-
-    `mfu` and `hfu` are model and hardware FLOPs utilization (PaLM, arXiv 2204.02311, appendix B): model FLOPs include
-    masked pairs and exclude recomputation; hardware FLOPs are the executed ones. `mbu` is the same for memory
-    bandwidth.
-    """
-    values = totals_of(phase.placed) | {"bound_seconds": phase.bound_seconds}
-    expected, (peak, bandwidth) = phase.expected, phase.ceilings
-    exchanged, hidden, added = sum_of(phase.exchanges), phase.replicas.hidden, phase.replicas.added
-    seconds, images = expected and plain(expected.value), phase.sequences
-    return {
-        **values,
-        **expected_totals(expected),
-        "bound_tokens_per_second": phase.tokens / values["bound_seconds"] if phase.has_tokens else None,
-        **({"bound_images_per_second": images / values["bound_seconds"]} if phase.is_vision else {}),
-        "tokens_per_second": phase.tokens / seconds if expected and phase.has_tokens else None,
-        **({"images_per_second": expected and images / seconds} if phase.is_vision else {}),
-        "mfu": expected and plain(phase.model_flops) / seconds / peak,
-        "hfu": expected and plain(values["matmul_flops"]) / seconds / peak,
-        "mbu": expected and plain(values["bytes"]) / seconds / bandwidth,
-        "communication_seconds": total_seconds(phase.exchanges),
-        "expected_communication_seconds": exchanged and plain(exchanged.value),
-        "communication_exposed_seconds": total_seconds(phase.exchanges) - phase.replicas.hidden_bound,
-        "expected_communication_exposed_seconds": exchanged and hidden and plain(exchanged.value) - plain(hidden.value),
-        "expected_replica_seconds": added and plain(added.value),
-        "bubble_seconds": phase.idle.bound,
-        "expected_bubble_seconds": phase.idle.expected and plain(phase.idle.expected.value),
-        "expected_host_seconds": expected and plain(phase.exposed_host_seconds),
-        "kernels": phase.kernels,
-        "host_bound": phase.host_bound if expected else None,
-        "matmul_flops_all_pairs": phase.all_pairs_matmul_flops,
-    }
-
-
-def expected_totals(expected: Expected | None) -> dict[str, Any]:
-    """An expected time and the ends of its interval by their JSON keys."""
-    return {
-        "expected_seconds": expected and plain(expected.value),
-        "expected_low_seconds": expected and plain(expected.low),
-        "expected_high_seconds": expected and plain(expected.high),
-    }
 
 
 def slowest_stage(arch: Architecture, device: Device, step: Step, engine: Engine) -> PhaseEstimate:
@@ -411,8 +441,16 @@ def estimates_by_stage(
         )
         for part, latency in latencies.items()
     }
+    every = sum(count for count, _ in staged)
+    flops = GpuFlops(
+        *(
+            sum(count * plain(each) for (count, _), each in zip(staged, of_stages, strict=True)) / every
+            for of_stages in zip(*(phase.mean_flops for phase in estimates), strict=True)
+        )
+    )
     return [
         phase._replace(
+            mean_flops=flops,
             idle=_sum_of_times(idle_time(part, step, stage[part], latencies[part], behind[part][i]) for part in stage),
             stage_times=tuple((part, stage[part], latencies[part], behind[part][i]) for part in stage),
         )
@@ -462,6 +500,8 @@ def _microbatch_times(phase: PhaseEstimate) -> Iterator[tuple[str, StageTime]]:
     for part in ("prefill", "decodes") if generates else (phase.step.phase,):
         stage = [placed for placed in repeated if not generates or placed.operator.stage == part]
         expected = running(stage, phase.launch)
+        if expected and phase.replicas.hidden is not None:
+            expected = expected + -1 * phase.replicas.saved_in_layers
         yield part, StageTime(each * total_seconds(stage), expected and each * expected)
 
 
@@ -516,75 +556,14 @@ def latencies(phase: PhaseEstimate) -> dict[str, StageTime]:
         return {}
     runs = {"ttft": 1, "tpot": phase.step.passes - 1}
     times = {name: stage_time(phase, stage) for name, stage in LATENCIES.items()}
-    return {
+    found = {
         name: StageTime(time.bound / runs[name], time.expected and (1 / runs[name]) * time.expected)
         for name, time in times.items()
     }
+    return found | {"ttft": StageTime(found["ttft"].bound, to_first_token(phase, found["ttft"].expected))}
 
 
-def generation_totals(phase: PhaseEstimate) -> dict[str, Any]:
-    """End-to-end latency, time of the first and last decode, tokens/s per GPU and per user, by their JSON keys.
-
-    A user sees one token per TPOT. The end-to-end latency of a request is the time of its prefill and all its decodes.
-    Tokens/s per GPU: the tokens of the decodes, without the first one, which the prefill gives, divided by this time.
-    """
-    values: dict[str, Any] = {}
-    expected, tpot, gpus = phase.expected, latencies(phase)["tpot"], phase.step.parallel.gpus
-    tpot_seconds = tpot.expected and plain(tpot.expected.value)
-    kinds: tuple[tuple[str, Any, Any], ...] = (
-        ("bound_", phase.bound_seconds, tpot.bound),
-        ("", expected and plain(expected.value), tpot_seconds),
-    )
-    for kind, seconds, per_token in kinds:
-        values[f"{kind}e2e_seconds"] = seconds
-        values[f"{kind}tokens_per_second_per_gpu"] = None if seconds is None else phase.tokens / seconds / gpus
-        values[f"{kind}tokens_per_second_per_user"] = None if per_token is None else 1 / per_token
-    for name, step in zip(("first", "last"), phase.first_and_last, strict=False):
-        values[f"tpot_{name}_seconds"] = step.expected and plain(step.expected.value)
-        values[f"bound_tpot_{name}_seconds"] = step.bound
-    return values
-
-
-def phase_totals(phase: PhaseEstimate) -> dict[str, Any]:
-    """A phase's totals by their JSON keys, with TTFT and TPOT of generation."""
-    return totals(phase) | (latency_totals(phase) if phase.step.phase == "generate" else {})
-
-
-def latency_totals(phase: PhaseEstimate) -> dict[str, Any]:
-    """TTFT, TPOT, end-to-end latency, tokens/s per GPU and per user of a phase, by their JSON keys.
-
-    A prefill alone has a TTFT, a decode alone a TPOT; tokens/s per GPU exist in every phase with tokens. Missing keys
-    do not apply. The sizes may be arrays.
-    """
-    name, gpus, values = phase.step.phase, phase.step.parallel.gpus, dict[str, Any]()
-    if name == "generate":
-        for latency, time in latencies(phase).items():
-            values[f"{latency}_seconds"] = time.expected and plain(time.expected.value)
-            values[f"bound_{latency}_seconds"] = time.bound
-        return values | generation_totals(phase)
-    for kind, seconds in (("bound_", phase.bound_seconds), ("", phase.expected and plain(phase.expected.value))):
-        if phase.has_tokens:
-            values[f"{kind}tokens_per_second_per_gpu"] = None if seconds is None else phase.tokens / seconds / gpus
-        if name == "prefill":
-            values[f"{kind}ttft_seconds"] = seconds
-        elif name == "decode":
-            values[f"{kind}tpot_seconds"] = seconds
-            values[f"{kind}tokens_per_second_per_user"] = None if seconds is None else 1 / seconds
-    return values
-
-
-def stage_totals(phase: PhaseEstimate) -> dict[str, dict[str, Any]]:
-    """Totals by stage, with JSON keys as in a phase's totals; empty for a phase without stages."""
-    values = {}
-    for stage in phase.stages:
-        placed, time = phase.of_stage(stage), stage_time(phase, stage)
-        kernels = sum_of(placed)
-        values[stage] = {
-            **totals_of(placed),
-            "bound_seconds": time.bound,
-            **expected_totals(time.expected),
-            "kernels": launches(placed),
-            "host_bound": kernels
-            and (is_launch_bound(kernels, launches(placed) * phase.launch) or phase.waits_for_host(stage, kernels)),
-        }
-    return values
+def to_first_token(phase: PhaseEstimate, prefill: Expected | None) -> Expected | None:
+    """TTFT from the time of a prefill: with what a serving engine does outside its steps."""
+    outside = phase.outside_steps
+    return prefill and (prefill if is_just(outside, 0) else Expected(*(seconds + outside for seconds in prefill)))

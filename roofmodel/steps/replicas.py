@@ -9,7 +9,10 @@ during its backward pass (`timing/replicas.py`).
 threads that share one interpreter, gathers the outputs and sums the gradients on the first GPU. Nothing overlaps. The
 scattered inputs are not counted.
 
-`sequential`: the gradients are exchanged after the backward pass, and nothing else changes.
+`sequential`: the gradients are exchanged after the backward pass, in the format in which the engine sums them. What the
+engine overlaps is in `overlap.py`.
+
+In every kind, replicas wait for the slowest of them.
 """
 
 from __future__ import annotations
@@ -18,11 +21,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from roofmodel.counting.tensors import FORMATS
 from roofmodel.counting.workload import Step
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.layers import Norm
-from roofmodel.numbers.algebra import Number, maximum, minimum
+from roofmodel.numbers.algebra import Number
 from roofmodel.steps.placed import NO_TIME, Placed, ReplicaTimes, sum_of
 from roofmodel.timing.engine import Timing
 from roofmodel.timing.replicas import (
@@ -65,10 +69,15 @@ def with_replicas(
     `buffers` is the number of buffers of batch norms.
     """
     wrapper, device = step.parallel.wrapper, timing.device
-    if wrapper in (None, "sequential"):
+    if wrapper is None:
         return [*placed], ReplicaTimes()
     work = sum_of(entry for entry in placed if not (_is_exchange(entry) or _gathers_weights(entry)))
     waiting = work and slowest_of(int(step.parallel.dp)) * work
+    if wrapper == "sequential":
+        wider = _wider_gradients(step)
+        exchanges = [entry for entry in placed if _is_exchange(entry)] if wider != 1 else []
+        timed = {entry.operator.name: _exchange_seconds(entry, wider, step, timing) for entry in exchanges}
+        return _replaced(placed, timed), ReplicaTimes(waiting=waiting)
     gradients = _gradients(placed, step)
     if wrapper == "dataparallel":
         timed = {
@@ -84,6 +93,12 @@ def with_replicas(
 def _is_exchange(placed: Placed) -> bool:
     """Whether the operator exchanges gradients between replicas."""
     return placed.operator.name.startswith("gradients.")
+
+
+def _wider_gradients(step: Step) -> float:
+    """How much wider the summed gradients are than the weights, whose format their exchange counts."""
+    bits = step.widths.weights.bits
+    return 1 if step.gradients is None else max(FORMATS[step.gradients].bits, bits) / bits
 
 
 def _gathers_weights(placed: Placed) -> bool:
@@ -145,10 +160,7 @@ def _overlapped(
         entry for entry in placed if not _is_exchange(entry) and entry.operator.stage in ("backward", "recomputation")
     ]
     share = 1 / step.microbatches
-    last_pass, bound = sum_of(backward), share * sum(entry.seconds for entry in backward)
-    hidden_bound: Number = 0.0
-    for exchange in exchanged:
-        hidden_bound = hidden_bound + minimum(exchange.seconds, maximum(bound - hidden_bound, 0.0))
+    last_pass = sum_of(backward)
     overlaps = {
         exchange.operator.name: last_pass and _overlap(exchange, share * last_pass, step, timing)
         for exchange in exchanged
@@ -156,10 +168,10 @@ def _overlapped(
     timed, hidden, contention = {}, NO_TIME, NO_TIME
     for name, overlap in overlaps.items():
         if overlap is None:
-            return [*placed], ReplicaTimes(None, None, None, None, hidden_bound)
+            return [*placed], ReplicaTimes(None, None, None, None)
         timed[name] = overlap.total
         hidden, contention = hidden + overlap.hidden, contention + overlap.contention
-    return _replaced(placed, timed), times._replace(contention=contention, hidden=hidden, hidden_bound=hidden_bound)
+    return _replaced(placed, timed), times._replace(contention=contention, hidden=hidden)
 
 
 def _overlap(placed: Placed, last_pass: Expected, step: Step, timing: Timing) -> _Overlap | None:

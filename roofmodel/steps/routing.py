@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any, get_args
 
 from roofmodel.counting.workload import Routing
-from roofmodel.errors import Message, Option, Text, WorkloadError, choices, shorten
+from roofmodel.errors import JSON_NUMBER_TOO_LONG, Message, Option, Text, WorkloadError, choices, shorten
 from roofmodel.files.text_files import expand, printable, read_text
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.layers import MoE
@@ -81,8 +81,10 @@ def _numbers(where: str, text: str) -> list[float]:
 def _json_numbers(where: str, text: str) -> list[float]:
     try:
         numbers = json.loads(text)
-    except (ValueError, RecursionError) as error:
+    except (json.JSONDecodeError, RecursionError) as error:
         raise _bad_file(where, f"invalid JSON: {error}") from None
+    except ValueError:
+        raise _bad_file(where, JSON_NUMBER_TOO_LONG) from None
     if isinstance(numbers, dict):
         return _by_expert(where, [(f"key {shorten(key)}", key, value) for key, value in numbers.items()])
     return [_number(where, f"value {at}", value) for at, value in enumerate(numbers, 1)]

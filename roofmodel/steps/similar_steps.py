@@ -25,14 +25,14 @@ from roofmodel.timing.roofline import Placement, place
 class SimilarSteps:
     """Training steps of one model on one device, whose layers have the same operators.
 
-    `step` is one of them. All have its sizes of a microbatch, number formats, kind of attention, tensor and expert
-    parallelism, and sequence parallelism.
+    `step` is one of them. All have its sizes of a microbatch, number formats, tensor and expert parallelism, and
+    sequence parallelism.
     """
 
     def __init__(self, arch: Architecture, device: Device, step: Step, engine: Engine) -> None:
         self._arch, self._device, self._dtype = arch, device, step.widths.compute
         self._timing = Timing(device, engine)
-        self._operators = passes.one_pass(arch, step._replace(parallel=step.parallel._replace(pp=1, vpp=1, stage=0)))
+        self._operators: dict[str, tuple[Operator, ...]] = {}  # of the whole model, by kind of attention
         self._shares: dict[tuple[Any, ...], TrainingShare] = {}
         self._placements: dict[tuple[Any, ...], Placement] = {}
         self._times: dict[tuple[Any, ...], Run] = {}
@@ -40,9 +40,12 @@ class SimilarSteps:
     def share(self, step: Step) -> TrainingShare:
         """The training step of a GPU of the pipeline stage that the step names."""
         parallel = step.parallel
-        key = (parallel.pp, parallel.vpp, parallel.stage, parallel.dp)
+        key = (parallel.pp, parallel.vpp, parallel.stage, parallel.dp, step.attention)
+        if step.attention not in self._operators:
+            first = step._replace(parallel=parallel._replace(pp=1, vpp=1, stage=0))
+            self._operators[step.attention] = passes.one_pass(self._arch, first)
         if key not in self._shares:
-            self._shares[key] = TrainingShare(self._arch, step, model_operators=self._operators)
+            self._shares[key] = TrainingShare(self._arch, step, model_operators=self._operators[step.attention])
         return self._shares[key]
 
     def memory(self, step: Step) -> Memory:

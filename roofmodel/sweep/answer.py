@@ -20,7 +20,7 @@ from roofmodel.sweep import data
 from roofmodel.sweep.case import BEYOND_POSITIONS
 from roofmodel.sweep.scaling_laws import LawFit, MeasuredRun, Scaling
 from roofmodel.sweep.sweep import Sweep
-from roofmodel.sweep.tables import BY_KEY, TIME
+from roofmodel.sweep.tables import BY_KEY, TIME, WATTS
 from roofmodel.sweep.titles import (
     LAW_NAMES,
     LAWS_OF_MODES,
@@ -29,10 +29,12 @@ from roofmodel.sweep.titles import (
     option_values,
     subtitle,
     suits,
+    sweeps_power,
     varying_names,
 )
 
-SHOWN = 40  # rows; the last line counts the others
+SHOWN, SHOWN_IN_FILES = 40, 1000
+"""Rows in a terminal, and in pages and Markdown; the last line counts the others."""
 RESULTS = (
     "bound_seconds", "bound", "expected_seconds", "bound_tokens_per_second", "tokens_per_second",
     "bound_images_per_second", "images_per_second", "mfu", "memory_total", "bound_dollars_per_million_tokens",
@@ -50,19 +52,20 @@ ALT_TEXTS: dict[SweepPicture, str] = {
     "roofs": "the ceiling that limits each point",
     "costs": "dollars per million tokens",
     "scaling": "speed-up and efficiency against the number of GPUs",
+    "power": "rate and energy against the power limit",
 }
 """What each kind of picture shows."""
 MAX_PICTURE_POINTS = 2_000_000
 """A picture needs all points in memory, about 300 bytes each."""
 
 
-def document(sweep: Sweep, picture: SweepPicture | None = None) -> Document:
-    """The first rows of a sweep, or all rows of a scaling sweep, and a picture of this kind.
+def document(sweep: Sweep, picture: SweepPicture | None = None, most: int = SHOWN) -> Document:
+    """The first `most` rows of a sweep, or all rows of a scaling sweep, and a picture of this kind.
 
-    Default: scaling if the sweep scales, costs if tokens have prices, else rates. There is no picture of a grid that is
-    too large for one, and of rows without a time.
+    Default: scaling if the sweep scales, power with several power limits, costs if tokens have prices, else rates.
+    There is no picture of a grid that is too large for one, and of rows without a time.
     """
-    shown = list(islice(data.rows(sweep), None if sweep.scaling else SHOWN))
+    shown = list(islice(data.rows(sweep), None if sweep.scaling else most))
     title, blocks = _scaling_blocks(sweep.scaling, shown) if sweep.scaling else _grid_blocks(sweep, shown)
     if sweep.points <= MAX_PICTURE_POINTS and any(row["bound_seconds"] is not None for row in shown):
         kind = picture or default_picture(sweep, shown)
@@ -74,6 +77,8 @@ def default_picture(sweep: Sweep, shown: Sequence[dict[str, Any]]) -> SweepPictu
     """The kind of the picture of a sweep with these rows, if none is given."""
     if sweep.scaling:
         return "scaling"
+    if sweeps_power(sweep):
+        return "power"
     return "costs" if any(row["bound_dollars_per_million_tokens"] is not None for row in shown) else "rates"
 
 
@@ -111,6 +116,7 @@ def _other_columns(sweep: Sweep, shown: Sequence[dict[str, Any]], varying: Seque
     candidates = [
         *(("ttft_seconds", "tpot_seconds", "tokens_per_second_per_user") if generated else ()),
         *(["tokens_per_second_per_gpu"] if several else []),
+        *(("power_watts", "energy_joules") if any(row["power_limit_watts"] for row in shown) else ()),
         *(column for condition in sweep.where for each in condition.comparisons for column in each.columns),
         *(sweep.sort.columns if sweep.sort else ()),
     ]
@@ -134,7 +140,8 @@ def _mark(row: dict[str, Any]) -> str:
 def _column(name: str) -> Column:
     """The column of an option or of a result."""
     if name in TITLES:
-        unit = SECONDS if name == "launch_seconds" else TEXT if name in ("model", "hardware", "phase") else COUNT
+        units_by_name = {"launch_seconds": SECONDS, "power_limit_watts": WATTS}
+        unit = units_by_name.get(name, TEXT if name in ("model", "hardware", "phase") else COUNT)
         return Column(None, TITLES[name], unit, name)
     column = BY_KEY[name]
     return column if column.title else column._replace(title=name)

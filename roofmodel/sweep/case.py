@@ -19,10 +19,11 @@ from roofmodel.errors import Option
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.algebra import Number, either, is_just, maximum, plain, whole
 from roofmodel.options.workload import DECLARED, PARALLELISM, key_of
-from roofmodel.steps.capacity import usable_memory
+from roofmodel.steps.capacity import longest_sequence, needed_bytes, server_starts, usable_memory
+from roofmodel.steps.estimate import energy_totals, latency_totals, totals
 from roofmodel.steps.notes import exceeds_positions
 from roofmodel.steps.options import limited_length
-from roofmodel.steps.phase import PhaseEstimate, estimates_by_stage, latency_totals, totals
+from roofmodel.steps.phase import PhaseEstimate, estimates_by_stage
 from roofmodel.steps.placed import total_seconds
 from roofmodel.sweep import grid
 from roofmodel.sweep.tables import RESULTS, SCALING
@@ -45,7 +46,7 @@ OPTION_COLUMNS = {
     key_of(name): name
     for name in (
         "phase", *LENGTHS, *(name for name in COUNT_OPTIONS if name not in PARALLELISM_OPTIONS), *NAMED_OPTIONS,
-        *(name for name, option in DECLARED.items() if option.kind == "time"), *PARALLELISM_OPTIONS,
+        *(name for name, option in DECLARED.items() if option.kind in ("time", "power")), *PARALLELISM_OPTIONS,
         *(name for name, option in DECLARED.items() if option.kind == "share"),
     )
 }  # fmt: skip
@@ -53,7 +54,7 @@ OPTION_COLUMNS = {
 FORMAT_OPTIONS = ("weights", "kv", "activations")
 """The formats that default to `dtype`."""
 COUNTS = ("matmul_flops", "vector_flops", "bytes", "weight_bytes", "kv_cache_bytes", "matmul_flops_all_pairs")
-ROLES = ("weights", "kv_cache", "activations", "gradients", "optimizer", "total")
+ROLES = ("weights", "kv_cache", "activations", "gradients", "optimizer", "logits", "other", "total")
 RESULT_COLUMNS = tuple(RESULTS.csv_keys)
 NEED_WEIGHT_BYTES = {
     "memory_share",
@@ -174,7 +175,10 @@ def _part(case: GridCase, places: Sequence[Sequence[int]]) -> dict[str, Any]:
     staged = estimates_by_stage(arch, device, step, work.engine)
     slowest = slowest_totals(staged)
     peak = phases.phase_memory(arch, step, case.weights, [phase.operators for phase in staged])
-    knows_weights = work.weights_known
+    knows_weights, fits = work.weights_known, None
+    if device.capacity is not None and knows_weights:
+        starts = server_starts(arch, device, case.work or work, max_len=longest_sequence(work))
+        fits = needed_bytes(starts, peak) <= usable_memory(device, work)
     return {
         "batch": step.parallel.dp * step.microbatches * step.batch,
         "seq": work.seq if not is_just(step.tokens, 0) else None,
@@ -185,7 +189,7 @@ def _part(case: GridCase, places: Sequence[Sequence[int]]) -> dict[str, Any]:
             f"memory_{role}": getattr(peak, role) if knows_weights or role not in NEED_WEIGHTS else None
             for role in ROLES
         },
-        "fits": None if device.capacity is None or not knows_weights else peak.total <= usable_memory(device, work),
+        "fits": fits,
         "note": 1 * exceeds_positions(arch, work),  # index in POINT_NOTES
     }
 
@@ -215,6 +219,7 @@ def _totals(phase: PhaseEstimate) -> dict[str, Any]:
     return {
         **phase_totals,
         **latency_totals(phase),
+        **energy_totals(phase),
         **{f"{name}_share": seconds / phase_totals["bound_seconds"] for name, seconds in shares.items()},
     }
 

@@ -59,6 +59,12 @@ class SweepReport(Result):
 
         return document(self.sweep, self.kind)
 
+    def complete(self) -> Document:
+        """The document of pages and Markdown, with more rows than a terminal shows."""
+        from roofmodel.sweep.answer import SHOWN_IN_FILES, document
+
+        return document(self.sweep, self.kind, SHOWN_IN_FILES)
+
     def _messages(self) -> Iterable[Text]:
         return self.sweep.notes
 
@@ -105,10 +111,10 @@ class SweepReport(Result):
         return out.getvalue().removesuffix("\n")
 
     def save(self, path: PathLike, picture: SweepPicture | None = None) -> Path:
-        """Write the rows (csv, json, parquet), the first rows (html, md) or a picture (png, svg, pdf).
+        """Write the rows (csv, json, parquet), at most the first 1000 rows (html, md) or a picture (png, svg, pdf).
 
-        The kind of the picture is `rates`, `roofs`, `costs` or `scaling`. Returns the path. Raises RoofError for a path
-        that cannot be written, and for an unknown kind of picture.
+        The kind of the picture is `rates`, `roofs`, `costs`, `scaling` or `power`. Returns the path. Raises RoofError
+        for a path that cannot be written, and for an unknown kind of picture.
         """
         from roofmodel.sweep.answer import MAX_PICTURE_POINTS
 
@@ -232,8 +238,9 @@ def _run(call: CommandCall, form: Any, output: Sequence[str], picture: str | Non
     """Print the rows block by block; they are evaluated once for several outputs.
 
     Args:
-        picture: Content of -o FILE.png: rates, roofs (limiting ceilings), costs or scaling (default: rates; costs with
-            --price; scaling with --scaling).
+        picture: Content of the picture of -o FILE.png, .svg, .pdf or .html: rates, roofs (limiting ceilings), costs,
+            scaling or power (default: rates; costs with --price; scaling with --scaling; power with several power
+            limits).
     """
     kind: Any = picture  # checked here
     SweepReport.check_picture(kind, "price" in call.given, "scaling" in call.given)
@@ -247,7 +254,9 @@ def _run(call: CommandCall, form: Any, output: Sequence[str], picture: str | Non
     else:
         report.write(form, sys.stdout)
     unused = kind and not any(path.lower().endswith((*PICTURES, "html")) for path in output)
-    remark(report, ignored(["picture"], f"no -o FILE .{', .'.join(PICTURES)} is asked for") if unused else ())
+    remark(
+        report, ignored(["picture"], f"no -o FILE .{', .'.join((*PICTURES, 'html'))} is asked for") if unused else ()
+    )
 
 
 COMMAND = CommandLine(

@@ -14,7 +14,7 @@ from operator import index
 from typing import Any, NamedTuple
 
 from roofmodel.errors import Message, Option, Text, WorkloadError, shorten
-from roofmodel.options.workload import DECLARED, SIZE_EXAMPLES, check_size
+from roofmodel.options.workload import DECLARED, SIZE_EXAMPLES, check_size, valid
 
 MAX_VALUES = 10**7
 """Limit of the values of one axis."""
@@ -43,6 +43,30 @@ def names(axis_values: object) -> list[object]:
     if isinstance(axis_values, str):
         axis_values = [name.strip() for name in axis_values.split(",")]
     return list(dict.fromkeys(axis_values if isinstance(axis_values, Iterable) else [axis_values]))
+
+
+def powers(option: str, axis_values: object) -> list[float]:
+    """The watts of an axis such as `300W,500W` or `300W:700W:100W`, or as a sequence.
+
+    Raises WorkloadError, which quotes the invalid part, for another value.
+    """
+    values: list[float] = []
+    for each in names(axis_values):
+        start, *end_and_step = str(each).split(":") if isinstance(each, str) else [each]
+        watts = valid(option, start)
+        if not end_and_step:
+            values.append(watts)
+            continue
+        if len(end_and_step) != 2 or "" in end_and_step:
+            raise WorkloadError(
+                Option(option), f": {shorten(each)} is no range start:end:step; try ",
+                Option(option, DECLARED[option].examples[1]),
+            )  # fmt: skip
+        end, step = (valid(option, part) for part in end_and_step)
+        if end < watts or (end - watts) / step >= MAX_VALUES:
+            raise WorkloadError(Option(option), f": {shorten(each)} ends before it starts, or has too many values")
+        values += [watts + place * step for place in range(int((end - watts) / step + 1e-9) + 1)]
+    return list(dict.fromkeys(values))
 
 
 class _Axis(NamedTuple):

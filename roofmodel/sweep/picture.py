@@ -18,7 +18,7 @@ from roofmodel.sweep.data import frame, rows
 from roofmodel.sweep.scaling_laws import Scaling
 from roofmodel.sweep.sweep import Sweep
 from roofmodel.sweep.tables import BOUND_NAMES
-from roofmodel.sweep.titles import LAW_NAMES, TITLES, described, subtitle, suits, varying_names
+from roofmodel.sweep.titles import LAW_NAMES, TITLES, described, subtitle, suits, sweeps_power, varying_names
 
 if TYPE_CHECKING:
     import pandas
@@ -48,6 +48,7 @@ CAPTIONS = {
     "Launches: launch-bound, the host's launches take longer than the kernels.",
     "costs": "Dollars per hour / tokens per hour. Solid: at the expected rate. Dashed: at the bound, the lower limit.",
 }
+POWER_CAPTION = "Energies of a FLOP and a byte as at the file's limit: at lower limits rates are lower bounds."
 SCALING_CAPTION = "Speed-up: rate / rate of one GPU{others}. Efficiency: speed-up / GPUs."
 
 
@@ -70,10 +71,13 @@ def check(kind: str | None, priced: bool, scaled: bool = False) -> None:
 
 
 def draw(sweep: Sweep, path: Path, form: str, kind: str | None = None) -> None:
-    """Draw a sweep into a file; `form` is png, svg or pdf. Default kind: scaling if the sweep scales, costs if
-    tokens have prices, else rates."""
+    """Draw a sweep into a file; `form` is png, svg or pdf. Default kind: scaling if the sweep scales, power with
+    several power limits, costs if tokens have prices, else rates."""
     if kind == "scaling" or (kind is None and sweep.scaling):
         _draw_scaling(sweep, path, form)
+        return
+    if kind == "power" or (kind is None and sweeps_power(sweep)):
+        _draw_power(sweep, path, form)
         return
     table = frame(sweep, [
         "model", "phase", *CONFIGURATION, *LENGTHS, "new_tokens", "image", "bound_seconds", "expected_seconds", "bound",
@@ -400,6 +404,40 @@ def _costs(figure: Figure, table: pandas.DataFrame, lengths: list[str]) -> None:
 
 
 # --- Scaling ----------------------------------------------------------------------------------------
+
+
+def _draw_power(sweep: Sweep, path: Path, form: str) -> None:
+    """Draw rate and energy against the power limit into a file; `form` is png, svg or pdf."""
+    of_points = ("model", "phase", *CONFIGURATION, *LENGTHS)
+    results = ("power_limit_watts", "power_watts", "tokens_per_second", "images_per_second")
+    table = frame(sweep, [*of_points, *results])
+    table = table[table["power_limit_watts"].notna() & table["power_watts"].notna()].copy()
+    if table.empty:
+        raise WorkloadError("no point has a power limit and a power; see ", Option("power_limit", "300W:700W:100W"))
+    unit = "image" if table["images_per_second"].notna().any() else "token"
+    table["rate"] = table[f"{unit}s_per_second"].astype(float)
+    gpus = table[list(GPU_COUNTS)].fillna(1).astype(int).prod(axis=1)
+    table["joules"] = table["power_watts"].astype(float) * gpus / table["rate"]
+    names = _varying(table, of_points)
+    groups = [*table.groupby(names, sort=False, dropna=False)] if names else [((), table)]
+    with canvas.picture(path, form, "Rate and energy by power limit", described(sweep), POWER_CAPTION) as (
+        figure,
+        axes,
+    ):
+        axes.remove()
+        panels = [figure.add_axes((0.07 + place * 0.35, 0.13, 0.28, 0.70)) for place in range(2)]
+        for place, (key, points) in enumerate(groups[:MAX_LEGEND_SERIES]):
+            points, style = points.sort_values("power_limit_watts"), marks.series_style(place)
+            look: dict[str, Any] = {"marker": style.shape, "color": style.color}
+            for column, panel in zip(("rate", "joules"), panels, strict=True):
+                panel.plot(points["power_limit_watts"], points[column], label=_series_name(names, key), **look)
+        for panel, label in zip(panels, (f"{unit}s/s", f"J per {unit}, all GPUs"), strict=True):
+            panel.set_xlabel("power limit (W)")
+            panel.set_title(label, fontsize=10, loc="left")
+            panel.set_ylim(bottom=0)
+            panel.yaxis.set_major_formatter(lambda value, _: units.si(value, digits=2) if value else "0")
+        if names:
+            _scaling_legend(figure, panels[0])
 
 
 def _draw_scaling(sweep: Sweep, path: Path, form: str) -> None:

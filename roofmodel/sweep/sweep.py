@@ -20,19 +20,20 @@ from roofmodel.engines.engine import Engine
 from roofmodel.engines.former_options import removed_option
 from roofmodel.errors import AnswerNote, Message, Option, Text, WarningNote, WorkloadError, choices, joined, shorten
 from roofmodel.models.architecture import Architecture
-from roofmodel.options.values import RoutingMode
-from roofmodel.options.workload import DECLARED, REMOVED, Options, key_of, settings_axis, valid
+from roofmodel.options.values import RoutingMode, settings_axis
+from roofmodel.options.workload import DECLARED, REMOVED, Options, key_of, valid
 from roofmodel.report.conditions import Condition
+from roofmodel.steps.estimate import totals
 from roofmodel.steps.notes import (  # fmt: skip
     device_notes,
     exceeds_positions,
     kernel_notes,
-    utilization_notes,
     weight_format_notes,
 )
 from roofmodel.steps.options import check_kernels, default_engine, engine_figures, options_in_effect, workload
 from roofmodel.steps.parallelism import GPUS, batch_divisor
-from roofmodel.steps.phase import slowest_stage, totals
+from roofmodel.steps.phase import slowest_stage
+from roofmodel.steps.placed import power_notes, under_load
 from roofmodel.steps.routing import read_routing, routing_notes
 from roofmodel.sweep import grid
 from roofmodel.sweep.case import (
@@ -185,6 +186,8 @@ def _axis(name: str, axis_values: object) -> list[Any]:
     if option.kind == "count":
         limit = grid.MAX_VALUES if name in LENGTHS else MAX_CASES
         return grid.numbers(name, axis_values, option.minimum, int(option.maximum), limit)
+    if option.kind == "power":
+        return grid.powers(name, axis_values)
     values = [valid(name, value) for value in grid.names(axis_values)]
     return _routings(values) if name == "routing" else values
 
@@ -214,7 +217,7 @@ def prices_by_device(prices: float | str | Mapping[str, float] | None, devices: 
 def _price(value: object) -> float:
     try:
         price = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         price = -1.0
     if not 0 < price < float("inf"):
         raise WorkloadError(
@@ -278,6 +281,7 @@ def _case(
     labels = {"model": arch.name, "hardware": device.id, **dict.fromkeys(("dtype", *FORMAT_OPTIONS), dtype), **columns}
     try:
         work, remarks = workload(arch, device, **{**chosen, **{name: max(values) for name, values in lengths.items()}})
+        device = under_load(device, work.options)
         (step,) = work.steps()
         phase, weights = slowest_stage(arch, device, step, work.engine), phases.weight_bytes(arch, step)
         counted = [phase.operators] if step.parallel.pp == 1 else None  # with a pipeline, those of one stage only
@@ -286,10 +290,8 @@ def _case(
         return GridCase(labels, tuple(lengths.get(name, ()) for name in LENGTHS), arch, device, refused=str(error))
     formats = weight_format_notes(arch, work, phase.operators)
     routed = routing_notes(arch, work.routing, work.parallel.ep)
-    timed = kernel_notes(device, work, [phase])
-    notes |= dict.fromkeys(
-        [*remarks, *device_notes(device, work), *formats, *routed, *timed, *utilization_notes([phase])]
-    )
+    timed = [*kernel_notes(device, work, [phase]), *power_notes(device, work.options, [])]
+    notes |= dict.fromkeys([*remarks, *device_notes(device, work), *formats, *routed, *timed])
     smallest, _ = workload(arch, device, **{**chosen, **{name: min(values) for name, values in lengths.items()}})
     if slowest_stage(arch, device, smallest.steps()[0], work.engine).launch_bound:
         notes[

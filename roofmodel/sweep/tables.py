@@ -1,5 +1,6 @@
 """The columns of the results of a sweep."""
 
+from roofmodel.numbers import units
 from roofmodel.report.table import (
     BYTES,
     COUNT,
@@ -16,6 +17,8 @@ from roofmodel.report.table import (
 
 BOUND_NAMES = {"overhead": "launches"}  # instead of the names of the JSON document
 TIME = Unit(lambda seconds: SECONDS.write(seconds) if seconds else "")
+WATTS = Unit(lambda watts: units.si(watts, "W"))
+JOULES = Unit(lambda joules: f"{joules:.3g} J")
 FLAG = Unit(lambda value: str(value).lower())
 
 _LATENCY = "as in the totals of `roof estimate --phase generate`; a prefill has a TTFT, a decode a TPOT"
@@ -28,6 +31,7 @@ _RATE = "the rate at the expected time"
 _UTILIZATION = "model FLOPs, hardware FLOPs and memory bandwidth utilization, as in the totals of `roof estimate`"
 _PER_GPU = "tokens per second / number of GPUs, at the expected time and at the bound"
 _PER_USER = "1 / TPOT, expected and bound"
+_POWER = "mean power of one GPU, and its 80 % interval; null where the device's file states no power"
 _MEMORY = "bytes at the peak of the phase, by role and in all"
 _COST = "with `--price`: dollars per million tokens at the expected time and at the bound"
 
@@ -81,8 +85,17 @@ RESULTS = Table(
         Column("tokens_per_second", "tokens/s", RATE, meaning=_RATE),
         Column("images_per_second", "images/s", RATE, meaning=_RATE),
         Column("mfu", "MFU", PERCENT, priority=1, meaning=_UTILIZATION),
+        Column("mfu_all_pairs", unit=FINE_PERCENT, meaning=_UTILIZATION),
         Column("hfu", unit=FINE_PERCENT, meaning=_UTILIZATION),
         Column("mbu", unit=FINE_PERCENT, meaning=_UTILIZATION),
+        Column("power_watts", "power", WATTS, meaning=_POWER),
+        Column("power_low_watts", unit=WATTS, meaning=_POWER),
+        Column("power_high_watts", unit=WATTS, meaning=_POWER),
+        Column("energy_joules", unit=JOULES, meaning="energy of one GPU in the phase"),
+        Column(
+            "joules_per_token", "J/token", JOULES,
+            meaning="of a decode or generation: energy of all GPUs for each new token of all sequences",
+        ),
         Column("host_bound", unit=FLAG, meaning="whether the host limits the phase (launches, or its part of a step)"),
         Column("ttft_seconds", "TTFT", SECONDS, meaning=_LATENCY),
         Column("bound_ttft_seconds", unit=SECONDS, meaning=_LATENCY),
@@ -95,7 +108,7 @@ RESULTS = Table(
         Column("tokens_per_second_per_user", "tokens/s/user", RATE, priority=8, meaning=_PER_USER),
         Column("bound_tokens_per_second_per_user", unit=RATE, meaning=_PER_USER),
         Column(
-            "bound", "bound by", text=lambda row: BOUND_NAMES.get(row["bound"], row["bound"]), priority=2,
+            "bound", "bound by", text=lambda row: BOUND_NAMES.get(row["bound"], row["bound"]), priority=5,
             meaning="what limits most of the bound: `compute`, `memory` or `communication`; `overhead` if the host "
             "limits the phase",
         ),
@@ -105,6 +118,8 @@ RESULTS = Table(
         Column("memory_activations", unit=MEMORY, meaning=_MEMORY),
         Column("memory_gradients", unit=MEMORY, meaning=_MEMORY),
         Column("memory_optimizer", unit=MEMORY, meaning=_MEMORY),
+        Column("memory_logits", unit=MEMORY, meaning=_MEMORY),
+        Column("memory_other", unit=MEMORY, meaning=_MEMORY),
         Column("memory_total", "memory", MEMORY, priority=6, meaning=_MEMORY),
         Column("fits", unit=FLAG, meaning="whether the phase fits; null if the device's memory is unknown"),
         Column("dollars_per_million_tokens", "$/M tokens", NUMBER, meaning=_COST),

@@ -68,6 +68,11 @@ def described(sweep: Sweep) -> str:
     return " · ".join(words)
 
 
+def sweeps_power(sweep: Sweep) -> bool:
+    """Whether points differ in the power limit, on a device whose file states power."""
+    return len(option_values(sweep, "power_limit_watts")) > 1 and any(case.device.power for case in sweep.cases)
+
+
 # --- Scaling --------------------------------------------------------------------------------------
 
 

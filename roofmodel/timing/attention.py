@@ -23,6 +23,11 @@ from roofmodel.timing.formula import Chip, FormulaDescription, dram_share, overl
 
 TILE_KEYS: Annotated[int, "keys of a decode's tile; a part of a cache has at least as many"] = 64
 
+BACKWARD_RATE: Annotated[float, "FLOP/s of a backward kernel relative to those of the forward kernel"] = 0.82
+"""The median of seven causal shapes with more tiles than SMs: TransformerEngine's kernels on a B200 run the five GEMMs
+backward at 0.75 to 0.97 of the FLOP/s of the two forward (MooreThreads/SimuMax@4dcaae51, configs/system).
+FlashAttention-2 on an A100: 63 % of the peak backward and 73 % forward, 0.86 (arXiv 2307.08691, section 4.1)."""
+
 PREFILL = FormulaDescription(
     name="attention",
     title="fused attention with many queries per sequence",
@@ -54,6 +59,7 @@ PREFILL = FormulaDescription(
     source="Tiles by head size, and query heads in one tile: FlashAttention-3, arXiv 2407.08608. The mean of a list "
     "schedule's bounds, shared and shared + longest tile: Graham 1966. Parameters: PrefillTiming, fitted by "
     "`roof calibrate`.",
+    constants=("BACKWARD_RATE",),
 )
 DECODE = FormulaDescription(
     name="attention",
@@ -99,6 +105,7 @@ class AttentionWork(NamedTuple):
     bytes: Annotated[Number, "bytes read and written", "B"]
     kv_bytes: Annotated[Number, "bytes of keys and values among them", "B"]
     windowed: Annotated[Number, "1: with a sliding window; 0: without, or unknown"] = 0
+    backward: Annotated[int, "1: a backward kernel; 0: a forward kernel"] = 0
     repeated: Annotated[int, "1: a benchmark repeats the attention with the same tensors; 0: the KV cache is new"] = 0
 
 
@@ -120,6 +127,7 @@ def work(operator: Operator) -> AttentionWork:
         bytes=plain(cost.bytes),
         kv_bytes=plain(sum(operator.bytes_of(tensor) for tensor in cache)),
         windowed=sizes.get("windowed", 0),
+        backward=int(operator.name.endswith(".grad")),
     )
 
 
@@ -138,7 +146,8 @@ def prefill_seconds(att: AttentionWork, chip: Chip, timing: PrefillTiming) -> Nu
     tile_keys: Number = mean_keys * att.queries / tile_queries / row_tiles + edge
     longest_keys: Number = minimum(att.keys, 2 * mean_keys + tile_queries)
     pipe: Number = _by_head_size("pipe", att, timing)
-    sm_rate: FlopsPerSecond = chip.peak / chip.multiprocessors * pipe
+    rate = pipe * (1 - att.backward * (1 - BACKWARD_RATE))
+    sm_rate: FlopsPerSecond = chip.peak / chip.multiprocessors * rate
     seconds_per_key: Seconds = timing.rows * _pair_flops(att) / sm_rate
     fill: Seconds = _by_head_size("fill", att, timing)
     longest_tile: Seconds = longest_keys * seconds_per_key + fill
@@ -146,7 +155,9 @@ def prefill_seconds(att: AttentionWork, chip: Chip, timing: PrefillTiming) -> Nu
     several = tiles > chip.multiprocessors
     tile_seconds: Seconds = several * (shared + longest_tile / 2) + (1 - several) * longest_tile
     # Keys and values of new tokens: as many as in the queries' format for their heads, and in the cache's format.
-    new = (att.bytes - att.kv_bytes) * att.kv_heads / att.heads + att.kv_bytes * minimum(att.queries / att.keys, 1)
+    new = (att.bytes - att.kv_bytes) * att.kv_heads / att.heads + att.kv_bytes * minimum(
+        att.queries / maximum(att.keys, 1), 1
+    )
     appended: Bytes = timing.append * new
     seconds_per_byte: Number = _seconds_per_byte(att, att.bytes + appended, chip, timing)
     stream: Seconds = att.bytes * seconds_per_byte

@@ -69,8 +69,8 @@ def merge_groups(operators: Sequence[Operator], fuses: frozenset[str]) -> Iterat
 
 
 def _input(operator: Operator, fuses: frozenset[str]) -> tuple[Any, ...] | None:
-    """The fusion of a GEMM, and a key that is equal for GEMMs that are merged: same input, layers and stage."""
-    if operator.kind != "gemm" or operator.gemm is None:
+    """The fusion of a forward GEMM, and a key that is equal for GEMMs that are merged: same input, layers and stage."""
+    if operator.kind != "gemm" or operator.gemm is None or ".grad_" in operator.name:
         return None
     last = operator.name.rpartition(".")[2]
     fusion = "latent_down" if last in ("q_down", "kv_down") else "gate_up" if operator.group == "mlp" else "qkv"
@@ -113,7 +113,8 @@ def absorbed(operator: Operator, time: Expected, bound: Placement, fusion: str, 
     """The time of an operator inside a neighboring kernel: of its bytes, at most that of a kernel of its own."""
     least = bound.bound_seconds
     if operator.group == "residual":  # the norm has the sum in registers, so that its own read of the sum costs nothing
-        least = least - operator.bytes_of(operator.writes[0]) / device.bandwidth
+        saved = operator.bytes_of(operator.writes[0]) / device.bandwidth
+        least = maximum(bound.compute_seconds, bound.memory_seconds - saved)
     least = minimum(time.value, least)
     return Expected(least, least, time.high)
 
@@ -162,6 +163,10 @@ class Timing(NamedTuple):
             return (*own_kernel, self.engine.collectives)
         return (*own_kernel, *self.engine.implementations(kind, key, self.device.generation))
 
+    def expert_parallel(self, key: str) -> tuple[str, ...]:
+        """The kernels of the engine for experts that GPUs shard, before those for all experts."""
+        return () if self.kernel else self.engine.expert_parallel(key, self.device.generation)
+
     @property
     def all_reduce(self) -> AllReduce | None:
         """The engine's own all-reduce."""
@@ -199,7 +204,8 @@ class Timing(NamedTuple):
     def is_of_other_engine(self, kernel_formula: Formula) -> bool:
         """Whether the engine does not run the kernel of a formula. All engines run the same elementwise kernels."""
         own = (self.all_reduce.own,) if self.all_reduce else ()
-        names = (*own, *self.implementations(kernel_formula.kind, kernel_formula.format_key))
+        key = kernel_formula.format_key
+        names = (*own, *self.expert_parallel(key), *self.implementations(kernel_formula.kind, key))
         return kernel_formula.kind != "elementwise" and kernel_formula.implementation not in names
 
     # --- times ---

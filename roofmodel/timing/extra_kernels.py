@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 from roofmodel.counting import vector_flops
 from roofmodel.counting.operator import Operator
 from roofmodel.counting.tensors import Tensor
-from roofmodel.numbers.algebra import Number, maximum, quotient
+from roofmodel.numbers.algebra import Number, is_just, maximum, product, quotient
 
 WIDE = 4  # bytes of an element of fp32
 Width = Literal["narrow", "wide", "mixed"]
@@ -100,6 +100,44 @@ def composed(operator: Operator, width: Width) -> ExtraKernel:
             fixed, multiple = PARTIAL_ROTARY[width][gradient]
             total = quotient(total * rotated, size) + (fixed + multiple * element) * elements
     return ExtraKernel("in several kernels", total - sum(operator.bytes_of(tensor) for tensor in rows))
+
+
+TENSOR_CORE_FORMATS = ("fp16", "bf16", "tf32")
+NCHW = "nchw"
+"""The extra kernels of a convolutional network whose tensors are in NCHW."""
+ALIGNED_PIXELS = 8
+"""A 1 x 1 convolution multiplies pixels by channels without a conversion if its rows of pixels, which are contiguous in
+NCHW, are a multiple of 8 (16 bytes in 16 bits, the alignment that tensor cores need).
+
+Measured forward convolutions on an H100 and an H200 take as long in NCHW as in NHWC at 56 x 56 and 28 x 28 pixels, and
+1.6 to 3.2 times as long at 14 x 14 and 7 x 7 (tests/data/gpu/h100/layouts.csv)."""
+NORM_PERCENT = 243
+"""Time of cuDNN's 16-bit batch norms in NCHW in percent of their time in NHWC.
+
+83.6 and 34.4 ms in two training steps of ResNet-50 on an H100 (trace-resnet50-fp16-NCHW.json.gz and -NHWC beside that
+table). In fp32 both run the same kernels."""
+
+
+def kernel_in_nchw(operator: Operator, is_training: bool) -> ExtraKernel | None:
+    """What an operator of a convolutional network takes more in NCHW than in NHWC; None if nothing.
+
+    Tensor cores read and write NHWC, so that cuDNN converts each tensor of a convolution but the filter: it is read and
+    written once more. A batch norm of a training step in 16 bits is slower. It reads its inputs twice, for the
+    statistics and for its result: 3 passes forward and 5 backward, of which 2 and 3 are counted.
+    """
+    if operator.kind == "norm" and is_training and operator.widths.compute in ("fp16", "bf16"):
+        counted = sum(operator.bytes_of(t) for t in (*operator.reads, *operator.writes) if not _is_stored(t))
+        passes, of = (5, 3) if operator.name.endswith(".grad") else (3, 2)
+        return ExtraKernel("batch norm in NCHW", quotient(counted * passes * (NORM_PERCENT - 100), of * 100))
+    if operator.kind != "conv" or operator.widths.compute not in TENSOR_CORE_FORMATS:
+        return None
+    sizes = operator.sizes
+    pixels = product(sizes[axis] for axis in ("i", "j") if axis in sizes)
+    is_gemm = all(is_just(sizes.get(axis, 1), 1) for axis in ("r", "s")) and sizes.get("i") == sizes.get("i+r")
+    if is_gemm and not pixels % ALIGNED_PIXELS:
+        return None
+    moved = [tensor for tensor in (*operator.reads, *operator.writes) if not _is_stored(tensor)]
+    return ExtraKernel("NCHW to NHWC and back", 2 * sum(map(operator.bytes_of, moved)))
 
 
 def _is_gated(operator: Operator) -> bool:

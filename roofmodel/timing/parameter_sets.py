@@ -156,6 +156,7 @@ class Preference(Protocol):
     whether the embedding is padded."""
 
     def implementations(self, kind: str, key: str) -> tuple[str, ...]: ...
+    def expert_parallel(self, key: str) -> tuple[str, ...]: ...
     @property
     def all_reduce(self) -> AllReduce | None: ...
     @property
@@ -170,6 +171,19 @@ engine."""
 def names_of(implementation: Implementation, kind: str, key: str) -> tuple[str, ...]:
     """The preferred implementations of a kind of kernel."""
     return (implementation,) if isinstance(implementation, str) else implementation.implementations(kind, key)
+
+
+def names_for_experts(operator: Operator, implementation: Implementation, key: str) -> tuple[str, ...]:
+    """The preferred implementations of experts: of those that GPUs shard first, where the operator is of such a GPU.
+
+    Each GPU then has a part of the token-expert pairs of its tokens (`b:t:X`), or gets pairs from other GPUs.
+    """
+    usual = names_of(implementation, "experts", key)
+    if isinstance(implementation, str) or not (own := implementation.expert_parallel(key)):
+        return usual
+    pairs = operator.sizes.get("b:t:X")
+    sharded = pairs is None or _all(pairs != operator.sizes["b:t:x"])
+    return (*own, *usual) if sharded else usual
 
 
 def choose_set(sets: Sets[Timing], implementation: str | tuple[str, ...], key: str) -> ParameterSet | None:

@@ -14,7 +14,7 @@ from roofmodel.counting.tensors import MASK, Format, Tensor
 from roofmodel.engines.engine import Engine
 from roofmodel.models.architecture import Dropout, ReferenceCode
 from roofmodel.numbers.algebra import Number, either, largest, maximum, trace_branches
-from roofmodel.timing.extra_kernels import WIDE, ExtraKernel, composed, is_composed
+from roofmodel.timing.extra_kernels import NCHW, WIDE, ExtraKernel, composed, is_composed, kernel_in_nchw
 
 
 def extra_kernels(
@@ -36,6 +36,7 @@ def extra_kernels(
       after the final norm and inside MLPs is not counted. Without `residual_dropout`, the kernel of a residual add
       applies dropout and writes the mask.
     - `joined_gradients`: gradients of the outputs of one fused GEMM (queries, keys and values) are concatenated.
+    - `nchw`: convolutional networks in NCHW (`--memory-format`) convert tensors and run slower norms.
     - `fp32_loss`: the loss is computed in fp32, and its gradient is first filled with zeros.
     """
     runs = engine.extra_kernels
@@ -49,6 +50,7 @@ def extra_kernels(
     several_of = (operator.writes for operator in operators if operator.kind == "gemm" and len(operator.writes) > 1)
     split = {f"grad.{''.join(tensor.name for tensor in writes)}" for writes in several_of}
     copied: set[tuple[object, ...]] = set()
+    is_training = any(operator.name.endswith(".grad") for operator in operators)
     for operator, casting in zip(operators, cast, strict=False):
         kernels = list(_copies(operator, copied)) if "attention_copies" in runs else []
         gradient, first = operator.name.endswith(".grad"), operator.writes[0]
@@ -69,6 +71,8 @@ def extra_kernels(
             kernels.append(
                 ExtraKernel("gradients of gain and bias", 2 * largest(map(operator.bytes_of, operator.writes)))
             )
+        if NCHW in runs and (slower := kernel_in_nchw(operator, is_training)):
+            kernels.append(slower)
         fused = "residual_dropout" not in runs
         kernels += [_dropout(operator, tensor, fused) for tensor in dropped_branches(operator, dropout)]
         if operator.name.endswith(".grad_weight"):

@@ -340,6 +340,8 @@ def kernel_parameters(
     sets, dtype = getattr(calibration, kind), operator.compute_dtype(dtype)
     key = operator_format_key(operator, dtype)
     names = names_of(implementation, kind, key)
+    if kind == "experts":
+        names = parameter_sets.names_for_experts(operator, implementation, key)
     if kind in parameter_sets.KINDS:
         names = tuple(parameter_sets.similar_kernel(name, sets) for name in names)
     elif kind == "elementwise":

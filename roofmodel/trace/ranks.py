@@ -276,7 +276,7 @@ def natural(*names: str | None) -> tuple[tuple[int, int | str], ...]:
 # --- Power: what the file samples of a rank's GPU -------------------------------------------------
 
 
-class Power(NamedTuple):
+class SampledPower(NamedTuple):
     """The GPU of a rank during its wall time: base units, degrees Celsius; None if not sampled.
 
     A GPU that several processes share has the energy of all of them.
@@ -306,7 +306,7 @@ class Power(NamedTuple):
         return "; ".join(parts)
 
 
-def power(rank: Rank) -> Power | None:
+def power(rank: Rank) -> SampledPower | None:
     """The energy of a rank's wall time; None without samples of power in it."""
     energy = joules(rank, rank.windows)
     if energy is None:
@@ -314,7 +314,7 @@ def power(rank: Rank) -> Power | None:
     watts, limits, clocks, celsius, throttled = (
         _inside(rank, quantity) for quantity in (POWER, POWER_LIMIT, CLOCK, TEMPERATURE, THROTTLED)
     )
-    return Power(
+    return SampledPower(
         joules=energy,
         mean_watts=energy / rank.wall * 1e9,
         min_watts=float(watts.min()),

@@ -22,7 +22,7 @@ from roofmodel.trace.achieved import RankWork, RunRoofline, rank_work, run_roofl
 from roofmodel.trace.findings import Finding, findings
 from roofmodel.trace.groups import GroupTime, grouped
 from roofmodel.trace.intervals import Intervals
-from roofmodel.trace.ranks import CLOCK_TOLERANCE, ClockError, Power, Rank, Run, power, ranks
+from roofmodel.trace.ranks import CLOCK_TOLERANCE, ClockError, Rank, Run, SampledPower, power, ranks
 from roofmodel.trace.several_runs import comparison, runs
 from roofmodel.trace.several_runs.comparison import RunComparison
 from roofmodel.trace.several_runs.run_summary import RunSummary, against_first, merged_groups
@@ -50,7 +50,7 @@ class RankReport(NamedTuple):
     collectives: list[CollectiveCalls]
     idle: dict[str, Intervals]  # the idle time by cause, disjoint
     queue_depth_median: float | None  # kernels launched but not started, when a kernel starts
-    power: Power | None = None  # None: not sampled
+    power: SampledPower | None = None  # None: not sampled
 
     @property
     def idle_by_cause(self) -> dict[str, float]:

@@ -9,7 +9,11 @@ from pathlib import Path
 
 import pytest
 
+import roofmodel
+from roofmodel.compare.command import CompareReport
+from roofmodel.compare.comparison import UnmatchedKernels
 from tests.compare import traces
+from tests.printing import printed
 from tests.test_cli_measured import roof
 
 KEYS = {
@@ -80,3 +84,16 @@ def test_errors_have_exit_status_2(
     status, out, err = roof(command, monkeypatch, capsys)
     assert (status, out) == (2, "")
     assert message in err
+
+
+def test_files_list_all_kernels_without_an_operator() -> None:
+    """Ten, of which a terminal lists eight."""
+    comparison = roofmodel.compare("gpt2", "trace.json", hw="a100", phase="prefill", batch=1).comparison
+    kernels = tuple(UnmatchedKernels("prefill", f"kernel_{i}", "other", 1, 1e-6) for i in range(10))
+    report = CompareReport(comparison._replace(unmatched_kernels=kernels))
+    text = " ".join(printed(report).split())
+    assert "kernel_7" in text
+    assert "2 more in" in text
+    assert "kernel_8" not in text
+    assert "kernel_9" in report.text("markdown")
+    assert " more in" not in report.text("markdown")

@@ -267,14 +267,13 @@ def test_a_layer_has_two_all_reduces_forward_and_two_backward_in_training(recomp
 def test_activation_memory_equals_the_paper(attention: Any, sequence: bool) -> None:
     """Korthikanti et al., arXiv 2205.05198, eq. 3: s b h (10 + 24 / t + 5 a s / h t) bytes a layer and GPU; eq. 4:
     s b h (34 + 5 a s / h) / t under sequence parallelism. Outside the layers (section 4.3): the dropout mask of the
-    embedding, the inputs of the final norm and of the logits, and the log-softmax over the vocabulary of a GPU.
+    embedding, the inputs of the final norm and of the logits; `logits` has the log-softmax.
     """
     s, b, h, a, t = 1000, 4, 1600, 25, 5
     sequence_shards = t if sequence else 1  # GPUs that share the operators outside GEMMs
     work = Workload(("train",), b, s, attention=attention, parallel=Parallel(tp=t, sequence=sequence))
     core = Fraction(5 * a * s * s * b, t) if attention == "eager" else 0
-    log_softmax = 2 * s * b * (50260 // t)  # vocabulary of 50257, padded
-    outside = Fraction((1 + 2 + 2) * s * b * h, sequence_shards) + log_softmax
+    outside = Fraction((1 + 2 + 2) * s * b * h, sequence_shards)
     kept = phases.peak_memory(hub.load("gpt2-xl"), work).kept
     assert kept == 48 * (s * b * h * (Fraction(10, sequence_shards) + Fraction(24, t)) + core) + outside
 
@@ -404,3 +403,26 @@ def test_a_token_of_deepseek_v3_has_experts_on_at_most_4_nodes() -> None:
 def test_other_routers_choose_among_all_experts(name: str) -> None:
     moe = next(part for part in hub.load(name).stack.parts if isinstance(part, MoE))
     assert moe.groups == moe.active_groups == 1
+
+
+@pytest.mark.parametrize("model", ["mixtral-8x7b-v0.1", "deepseek-v2-lite"])
+@pytest.mark.parametrize("ep", [1, 2])
+def test_sharded_sequences_leave_the_gemms_of_experts_as_they_are(model: str, ep: int) -> None:
+    """Megatron-LM requires sequence parallelism with experts and tensor parallelism: an all-gather and a reduce-scatter
+    take the place of each all-reduce, with as many bytes; norms and residual adds are divided."""
+    plain, sharded = (
+        phases.operators(
+            hub.load(model), Workload(("train",), 2, 512, parallel=Parallel(tp=2, ep=ep, sequence=on)).steps()[0]
+        )
+        for on in (False, True)
+    )
+
+    def flops(operators: Any, kind: str) -> Any:
+        return sum(op.count * op.matmul_flops for op in operators if op.kind == kind)
+
+    for kind in ("gemm", "grouped_gemm"):
+        assert flops(sharded, kind) == flops(plain, kind) > 0
+    norms = [
+        sum(op.total.bytes for op in each if op.kind == "norm" and op.group == "norm") for each in (plain, sharded)
+    ]
+    assert norms[1] < 0.6 * norms[0]

@@ -173,3 +173,14 @@ def test_the_same_experts_are_spread_evenly_over_the_gpus_and_the_busiest_is_cou
     round_robin = [expert for start in range(8 // gpus) for expert in range(start, 8, 8 // gpus)]
     ones = Routing("ones.csv", tuple((expert in round_robin[:active]) / active for expert in range(8)))
     assert expert_load(layer(8, active), SAME, 5, gpus) == expert_load(layer(8, active), ones, 5, gpus)
+
+
+def test_an_expert_drops_what_exceeds_its_capacity() -> None:
+    """8 experts, 2 active, 100 tokens: 25 pairs for each expert on average, of which it takes at most `capacity` times
+    as many. Without `capacity` no token is dropped."""
+    moe = layer(8, 2)
+    assert expert_load(moe, SAME, 100, 1).pairs == 2 * 100
+    assert expert_load(moe, SAME._replace(capacity=1.2), 100, 1).pairs == pytest.approx(2 * 1.2 * 25)
+    assert expert_load(moe, UNIFORM._replace(capacity=1.2), 100, 1) == expert_load(moe, UNIFORM, 100, 1)
+    skewed = Routing("counts.csv", (0.5, 0.3, *[0.2 / 6] * 6), capacity=1.0)
+    assert expert_load(moe, skewed, 100, 8).pairs == pytest.approx(25)

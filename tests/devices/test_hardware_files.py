@@ -130,7 +130,7 @@ def test_every_number_names_a_source_that_is_listed(file: Path) -> None:
     content = raw(file)
     sections = [content["pipes"], content.get("sparse_pipes", {}), content["memory"], content.get("links", {})]
     rows = [row for section in sections for row in section.values()] + content.get("measured", [])
-    rows += [content["unaligned_gemms"]] if "unaligned_gemms" in content else []
+    rows += [content[key] for key in ("unaligned_gemms", "power") if key in content]
     named = {row.get("source", content.get("source")) for row in rows}
     assert named == set(content["sources"])  # no number without a source, and no unused source
     assert all(str(source).strip() for source in content["sources"].values())
@@ -184,7 +184,10 @@ def test_a_device_file_is_read_back_as_written(file: Path) -> None:
         }
     assert device.bandwidth == quantity(content["memory"]["dram"]["bandwidth"])
     assert device.capacity == quantity(content["memory"]["dram"]["capacity"])
-    assert set(device.levels) == set(content["memory"])
+    assert set(device.levels) == set(content["memory"]) - {"driver"}
+    if "driver" in content["memory"]:  # less than all DRAM, by the reserve of the driver and by ECC in GDDR
+        assert device.driver_capacity == int(quantity(content["memory"]["driver"]["capacity"]))
+        assert 0.9 * device.capacity < device.driver_capacity < device.capacity
     if file.stem not in WITHOUT_SMS:
         l2 = content["memory"]["l2"]
         assert device.levels["l2"].capacity == quantity(l2["capacity"])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from roofmodel.devices import library
-from roofmodel.devices.ceilings import doubtful_entries
+from roofmodel.devices.ceilings import doubtful_entries, measured_ceilings
 from roofmodel.devices.device import Device
 from roofmodel.errors import DeviceError
 
@@ -386,3 +386,46 @@ def test_a_path_is_never_read_as_a_name(monkeypatch: pytest.MonkeyPatch, users_f
     assert Device.load("a100").id == "a100-sxm-80gb"
     assert Device.load("a100.yaml").name == "A test device"
     assert Device.load(f".{os.sep}a100.yaml").name == "A test device"
+
+
+POWER = """\
+power:
+  limit: 500 W
+  idle: {value: 100 W, source: bench}
+  clock: boost
+  energy: {tensor_fp16: 0.5 pJ/FLOP, dram: {value: 50 pJ/B, source: bench}}
+  source: sheet
+"""
+
+
+def test_power_is_read_in_watts_and_joules_with_the_source_of_each(tmp_path: Path) -> None:
+    power = Device.load(write(tmp_path, GOOD + POWER)).power
+    assert power is not None
+    assert (power.limit, power.idle, power.budget, power.clock) == (500, 100, 400, 10**9)
+    assert power.energy == pytest.approx({"tensor_fp16": 0.5e-12, "dram": 50e-12})
+    assert power.sources == {"limit": "sheet", "idle": "bench", "tensor_fp16": "sheet", "dram": "bench"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("500 W", "500", "'500' has no unit"),
+        ("500 W", "500 V", "unknown unit 'V'"),
+        ("500 W", "90 W", "must be below limit"),
+        ("0.5 pJ/FLOP", "0.5 pJ", "unknown unit 'pJ'"),
+        ("50 pJ/B", "50 pJ/FLOP", "in J/B"),
+        ("tensor_fp16: 0.5", "tensor_fp61: 0.5", "unknown key 'tensor_fp61'"),
+        ("value: 50", "vaule: 50", "did you mean 'value'"),
+        ("  limit: 500 W\n", "", "lacks the key 'limit'"),
+        ("source: bench}}", "source: nobody}}", "'nobody' is not defined"),
+    ],
+)
+def test_an_error_in_power_says_what_would_work(tmp_path: Path, old: str, new: str, message: str) -> None:
+    assert message in refusal(write(tmp_path, GOOD + POWER.replace(old, new)))
+
+
+def test_a_sustained_rate_is_no_measured_ceiling_of_a_short_kernel(tmp_path: Path) -> None:
+    stated = "  - {ceiling: tensor_fp16, by: sustained, value: 50 TFLOP/s, source: bench}\nsources:"
+    device = Device.load(write(tmp_path, GOOD.replace("sources:", stated)))
+    assert "tensor_fp16" not in measured_ceilings(device)
+    assert not any(benchmark == "sustained" for _, benchmark, _ in device.reached)

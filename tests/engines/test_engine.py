@@ -28,7 +28,8 @@ from roofmodel.steps.options import workload
 
 def test_kinds_of_kernels_are_those_of_a_devices_calibration() -> None:
     """Collectives have an entry of their own; elementwise kernels are the same in all engines."""
-    assert {*KINDS} == {*Calibration._fields[2:]} - {"collectives", "elementwise"}
+    own = {*KINDS} - {"expert_parallel"}  # a choice among the experts' kernels
+    assert own == {*Calibration._fields[2:]} - {"collectives", "elementwise"}
     assert {kind for kinds in CHOICES.values() for kind in kinds} <= {*KINDS}
 
 
@@ -41,7 +42,7 @@ def test_each_kernel_of_an_engine_is_fitted_on_some_device(name: str) -> None:
             for kind, kernel, _, _ in device.calibration.sets():
                 fitted.setdefault(kind, set()).add(kernel)
     for (kind, _, _), kernels in engine.kernels.items():
-        assert {*kernels} <= fitted[kind], kind
+        assert {*kernels} <= fitted["experts" if kind == "expert_parallel" else kind], kind
     own = [engine.all_reduce.own] if engine.all_reduce else []
     assert {engine.collectives, *own} <= fitted["collectives"]
 
@@ -170,7 +171,7 @@ def test_a_note_states_that_a_chosen_kernel_is_not_fitted() -> None:
         (
             "gpt2",
             {"phase": "train", "engine": "megatron"},
-            "attention kernels of Megatron-LM have no parameters for h100",
+            "attention kernels of Megatron-Core have no parameters for h100",
         ),
     ],
 )
@@ -406,8 +407,8 @@ def test_the_help_names_each_packaged_engine_and_the_defaults() -> None:
         assert re.search(rf"For {' and '.join(having)}: {option}=", DECLARED["engine_option"].help)
     schemes = {engine.id: engine.training.data_parallel for engine in packaged() if engine.training}
     assert schemes.pop(other) == "ddp"
-    for name, scheme in schemes.items():
-        assert f"Default: ddp; {scheme} with --engine {name}." in DECLARED["data_parallel"].help
+    for name in schemes:
+        assert f"Default: ddp; with --engine {name} as this engine does." in DECLARED["data_parallel"].help
 
 
 def names_an_engine(node: ast.AST, known: set[str]) -> bool:
@@ -533,3 +534,11 @@ def test_a_version_has_the_later_entries_of_its_engines_benchmarks(
     assert benchmark_of("mine 1.10.0rc3") == benchmark_of("MINE 2") == Benchmark((2, 3), fills_l2=True)
     assert benchmark_of("mine") == Benchmark((2, 3))
     assert benchmark_of("theirs 2") == Benchmark()
+
+
+def test_an_error_in_a_file_names_its_place_once(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("like: []\n")
+    with pytest.raises(EngineError) as error:
+        Engine.load(file)
+    assert str(error.value) == f"{file}:1: like must be text"

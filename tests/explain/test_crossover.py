@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 from functools import cache
 from pathlib import Path
@@ -326,3 +328,27 @@ def test_the_picture_names_a_change_without_its_equation_where_it_does_not_fit(t
     report = roofmodel.crossover("gpt2-xl", "a100", op="mlp")
     text = report.save(tmp_path / "crossover.svg").read_text("utf-8")
     assert "compute-bound from batch = 196<" in text
+
+
+@pytest.mark.parametrize(
+    ("model", "op", "named"),
+    [
+        ("gpt2", "attention.qkv", "attention.qkv"),
+        ("gpt2", "mlp", "mlp"),
+        ("gpt2", None, ""),
+        ("matmul", None, "matmul"),
+    ],
+)
+def test_the_first_row_names_what_was_asked_for(model: str, op: str | None, named: str) -> None:
+    first = csv.DictReader(io.StringIO(roofmodel.crossover(model, "a100", op=op).text("csv")))
+    assert next(first)["operator"] == named
+
+
+def test_the_second_verdict_is_left_out_where_it_is_the_first() -> None:
+    """By the totals a prefill of llama-3.1-8b is compute-bound from another length than by most of its operators."""
+    words = "With a bound for each operator"
+    assert words not in roofmodel.crossover("gpt2", "a100", phase="decode").to_markdown()
+    prefill = roofmodel.crossover("llama-3.1-8b", "h100", phase="prefill", over="seq")
+    (change,) = prefill.to_dict()["mostly"]["changes"]
+    assert change["value"] != prefill.to_dict()["value"]
+    assert f"most of the time is memory-bound, and compute-bound from seq = {change['value']}." in prefill.to_markdown()

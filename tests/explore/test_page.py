@@ -16,6 +16,7 @@ import pytest
 from roofmodel.counting.tensors import COMPUTE_FORMATS, FORMATS
 from roofmodel.devices.device import Device
 from roofmodel.estimate.data import to_dict
+from roofmodel.estimate.tables import OPERATORS
 from roofmodel.explore import traced_estimate
 from roofmodel.explore.devices import describe_device
 from roofmodel.explore.nodes import UniqueRecords
@@ -34,6 +35,7 @@ from roofmodel.models.architecture import Architecture
 from roofmodel.options.workload import DECLARED
 from roofmodel.steps.estimate import estimate
 from roofmodel.steps.parallelism import expert_groups_nest, tp_by_ep
+from roofmodel.steps.placed import ENERGY_KEYS
 from tests.browser import opened, run
 from tests.explore.variants import without_training
 
@@ -162,13 +164,19 @@ def test_every_number_of_the_page_equals_the_estimate(page: Any, made: Path) -> 
     huge = 0
     for name, device, options in situations(random.Random(6), (*PACKAGED, str(made.parent / "latent.json"))):
         exchange = {"data_parallel": "sequential"} if options["phase"] == "train" else {}  # as on the page
-        expected = to_dict(estimate(hub.load(name), device, **{"weights": options["dtype"]} | exchange | options))
+        exchange["sustained"] = "off"
+        report = estimate(hub.load(name), device, **{"weights": options["dtype"]} | exchange | options)
+        expected = to_dict(report)
         usual: dict[str, Any] = {"weights": "", "kv": "", "tp": 1, "dp": 1, "ep": 1}
         found = moved(page, **usual | options | {"model": hub.load(name).name, "hw": device.id})
         where = f"{name} on {device.id} {options}"
         (phase,) = expected["phases"]
         phase.pop("stages", None)  # not traced: the page does not show these sums of operators
-        phase["ops"] = [{key: row[key] for key in row if key not in OF_DEVICE} for row in phase["ops"]]
+        phase["totals"] = {key: value for key, value in phase["totals"].items() if key not in ENERGY_KEYS}
+        ops = OPERATORS.records(
+            report.phases[0].placed
+        )  # the page divides the time of a fused kernel over its operators
+        phase["ops"] = [{key: row[key] for key in row if key not in OF_DEVICE} for row in ops]
         assert list(differences(found, phase, where)) == []
         memory = {key: expected["memory"][key] for key in found["memory"]}
         assert list(differences(found["memory"], memory, where)) == []
@@ -348,7 +356,7 @@ def test_memory_that_does_not_fit_gives_a_warning(page: Any) -> None:
     moved(page, model="mistralai/Mixtral-8x7B-v0.1", hw="a100-sxm-80gb", phase="decode", batch=1, context=1024)
     assert "does not fit" in text(page, "#figures .alarm")  # 93 GB of weights
     moved(page, weights="int4")
-    assert "of 72 GiB (0.9 of 80 GiB): fits" in text(page, "#figures .fits")
+    assert "of 72 GiB usable (90 % of 80): fits" in text(page, "#figures .fits")
 
 
 def test_the_link_restores_the_settings(page: Any, made: Path) -> None:
@@ -493,6 +501,17 @@ def test_the_page_has_no_horizontal_scrolling_on_a_phone(page: Any) -> None:
         assert page.execute_script("return document.documentElement.scrollWidth") <= width
 
 
+def test_marks_appear_at_their_places_and_only_then_move_with_a_transition(page: Any) -> None:
+    moved(page, model="openai-community/gpt2", hw="a100-sxm-80gb", phase="decode")
+    count = 'return [...document.querySelectorAll("#roofline .mark")].filter((mark) => !mark.matches(".placed")).length'
+    page.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
+    assert page.execute_script(count) == 0
+    new = page.execute_script(f'roof.update({{ phase: "train" }}); {count}')
+    assert new > 10  # the operators of the backward pass
+    page.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
+    assert page.execute_script(count) == 0
+
+
 @pytest.mark.parametrize("width", [400, 800, 1400])
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
 def test_no_name_in_the_picture_overlaps_another(page: Any, phase: str, width: int) -> None:
@@ -513,6 +532,14 @@ def test_no_name_in_the_picture_overlaps_another(page: Any, phase: str, width: i
         others = names[i + 1 :]
         assert all(right <= other[0] or other[1] <= left or bottom <= other[2] or other[3] <= top for other in others)
         assert not [(x, y) for x, y in rotated if left < x < right and top < y < bottom]
+    dots = page.execute_script("""
+        const box = ({ left, right, top, bottom }) => [left, right, top, bottom];
+        const dots = document.querySelectorAll("#roofline .dot, #roofline .ring");
+        return [...dots].map((dot) => box(dot.getBoundingClientRect()));
+    """)
+    assert not [
+        (x, y) for x, y in rotated for left, right, top, bottom in dots if left < x < right and top < y < bottom
+    ]
     moved(page, hw="h100-sxm")  # with a ridge point further to the right
     ends = page.execute_script("""
         const texts = [...document.querySelectorAll("#roofline text")].map((one) => one.getBoundingClientRect().right);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -88,3 +89,33 @@ def test_a_file_may_have_the_longest_name_that_the_system_permits(length: int) -
     name = "a" * (length - 4) + ".csv"
     output_files.replace(Path(name), lambda file: file.write_text("text"))
     assert [path.name for path in Path.cwd().iterdir()] == [name]
+
+
+WRITE_SLOWLY = """
+import sys, time
+from pathlib import Path
+from roofmodel.files import output_files
+
+def write(file):
+    file.write_text("half")
+    print("begun", flush=True)
+    time.sleep(60)
+
+output_files.replace(Path("other.csv"), write)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="not applicable: locks are Unix's")
+@pytest.mark.parametrize("killed", [True, False], ids=["killed", "alive"])
+def test_only_temporary_files_that_no_process_owns_are_removed(killed: bool) -> None:
+    with subprocess.Popen([sys.executable, "-c", WRITE_SLOWLY], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        if killed:
+            process.kill()
+            process.wait()
+        output_files.replace(Path("out.csv"), lambda file: file.write_text("whole"))
+        left = [path.name for path in Path.cwd().iterdir() if path.name != "out.csv"]
+        process.kill()
+    assert Path("out.csv").read_text() == "whole"
+    assert len(left) == (0 if killed else 1), left

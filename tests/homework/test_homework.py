@@ -22,8 +22,7 @@ from roofmodel.homework.problem import Problem, Question, unit_of
 from roofmodel.models import hub
 from roofmodel.report.base import Derivation, as_json
 from roofmodel.report.markdown import markdown
-from roofmodel.steps.estimate import estimate
-from roofmodel.steps.phase import totals
+from roofmodel.steps.estimate import estimate, totals
 from tests.command_line import Done, run
 
 STUDENTS = st.text(st.characters(exclude_categories=("C", "Z")), min_size=1, max_size=20)

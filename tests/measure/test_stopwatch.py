@@ -267,6 +267,33 @@ def test_without_a_driver_or_the_package_all_clocks_are_unknown(
     assert reader.last == stopwatch.Reading()
 
 
+class _CountingNvml(_Nvml):
+    """The same with an energy counter, in millijoules, and a power limit, in milliwatts."""
+
+    def nvmlDeviceGetEnforcedPowerLimit(self, device: str) -> int:
+        return 700_000
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, device: str) -> int:
+        return 1_234_500
+
+
+def test_the_energy_counter_is_read_in_joules_and_the_limit_in_watts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", _CountingNvml("pynvml"))
+    meter = stopwatch.EnergyMeter("GPU-12ab")
+    assert (meter.limit_watts, meter.joules(), meter.hertz()) == (700, 1234.5, 1410e6)
+
+
+def test_a_gpu_without_an_energy_counter_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = _CountingNvml("pynvml")
+    monkeypatch.setattr(library, "nvmlDeviceGetTotalEnergyConsumption", library.nvmlDeviceGetPowerUsage)
+    monkeypatch.setitem(sys.modules, "pynvml", library)
+    with pytest.raises(WorkloadError, match="energy"):
+        stopwatch.EnergyMeter("0")
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    with pytest.raises(WorkloadError, match="nvidia-ml-py"):
+        stopwatch.EnergyMeter("0")
+
+
 def _until(happened: Callable[[], bool], seconds: float = 10) -> None:
     end = time.monotonic() + seconds
     while not happened():

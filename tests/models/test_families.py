@@ -33,6 +33,7 @@ CORE_SIZES = {"hidden": 1920, "layers": 5, "heads": 64, "vocabulary": 60_000}
 NETWORK_SIZES = {"widths": [32, 64, 128, 320], "depths": [1, 2, 3, 1]}
 SIZES_OF = {
     "gpt_neo": {"layers": 24},  # its default lists the kinds of 24 layers
+    "bitnet": {"heads": 60},  # divisible by its default of 5 key-value heads
     "helium": {"heads": 40},  # divisible by its default of 20 key-value heads
     "nemotron_h": {"layers": 4},  # its default lists 4 layers
     "mamba2": {"hidden": 4096},  # 8192 channels = the default 128 heads of size 64
@@ -238,6 +239,7 @@ CHANGES_NO_SHAPE = re.compile(
     r"|use_mambapy|use_mamba_kernels|use_associative_scan|mamba_norm_before_gate|num_logits_to_keep|mixer_rms_eps|z_loss_coefficient"
     r"|(full_attn|linear_attn|mlp)_(alpha|beta)_factor"
     r"|num_expert_group|moe_renormalize|kda_lower_bound|mtp_loss_scaling_factor"
+    r"|qk_scale_factor|output_multiplier|rope_scaling_layers|scoring_func|compress_rope_theta|hc_magnitude|learnable_sink_init"
     r"|linear_(a_log|dt)_.*|linear_allow_neg_eigval"  # initialization, and a factor of 2
     r"|attn_config|embedding_fraction|expansion_ratio|learned_pos_emb|no_bias|norm_type",  # ignored by mpt's class
 )
@@ -256,6 +258,16 @@ NOT_READ = {
     "kimi_linear": LATENT | {"tie_word_embeddings"},
     "bailing_hybrid": LATENT | {"tie_word_embeddings", "linear_num_heads"},
     "step3p5": {"hidden_act"},
+    # all layers have experts, a shared one of their size, and one key-value head
+    "deepseek_v4": {"num_key_value_heads", "n_shared_experts", "mlp_layer_types"},
+    "axk1": LATENT,
+    "modernbert-decoder": {"sliding_window"},  # half of `local_attention`
+    "cohere_compass_text": {"head_dim", "pooling"},  # pooling: of the classifier, which is not supported
+    "cosmos3_edge_text": {"tie_word_embeddings"},
+    "molmo2_text": {"tie_word_embeddings"},
+    "ernie4_5_vl_moe_text": {"tie_word_embeddings"},
+    "muse_glimmer_text": {"tie_word_embeddings"},
+    "hy_v4": LATENT | {"layer_types"},
     "dbrx": {"tie_word_embeddings", "num_key_value_heads"},  # the latter: a copy of `attn_config.kv_n_heads`
     "minimax_m3_vl_text": {"hidden_act", "index_local_blocks"},
     "nemotron_h": {"attention_bias", "expand", "mamba_proj_bias", "n_shared_experts", "sliding_window"}

@@ -195,11 +195,12 @@ def test_invalid_json_is_refused_with_line_and_column(tmp_path: Path, text: str,
 
 
 @pytest.mark.parametrize(
-    ("text", "kind"), [("[]", "list"), ('"gpt2"', "str"), ("5", "int"), ("null", "NoneType"), ("true", "bool")]
+    ("text", "kind"),
+    [("[]", "a list"), ('"gpt2"', "a text"), ("5", "a number"), ("null", "null"), ("true", "a boolean")],
 )
 def test_json_without_an_object_is_refused(tmp_path: Path, text: str, kind: str) -> None:
     file, message = refused(tmp_path, text)
-    assert message.startswith(f"{file}: contains a {kind}")
+    assert message.startswith(f"{file}: contains {kind};")
     assert "{...}" in message
 
 
@@ -220,7 +221,7 @@ def test_a_binary_file_is_refused(tmp_path: Path, content: bytes) -> None:
     [
         ("[" * 100_000, "more than 50 nested lists and objects"),
         ('{"a":' * 100_000, "more than 50 nested lists and objects"),
-        ('{"model_type": "gpt2", "n_embd": ' + "9" * 5000 + "}", "not usable JSON ("),
+        ('{"model_type": "gpt2", "n_embd": ' + "9" * 5000 + "}", "a number has thousands of digits"),
     ],
     ids=["lists", "objects", "a number of 5000 digits"],
 )
@@ -339,8 +340,10 @@ def test_formats_beside_a_config_are_requested_for_an_id_that_names_one(
         ("meta-llama/Llama-2-7b-chat-hf", "meta-llama/Llama-2-7b-hf"),
         ("Qwen2.5-7B-Instruct", "Qwen/Qwen2.5-7B"),
         ("Qwen/Qwen3-30B-A3B-Instruct-2507", "Qwen/Qwen3-30B-A3B"),
-        ("deepseek-ai/DeepSeek-R1", "deepseek-ai/DeepSeek-V3"),
-        ("DeepSeek-R1-0528", "deepseek-ai/DeepSeek-V3"),
+        ("deepseek-ai/DeepSeek-R1-Zero", "deepseek-ai/DeepSeek-R1"),
+        ("DeepSeek-R1-0528", "deepseek-ai/DeepSeek-R1"),
+        ("DeepSeek-V3.2-Exp", "deepseek-ai/DeepSeek-V3.2"),
+        ("Kimi-K2.6", "moonshotai/Kimi-K2.5"),
         ("deepseek-ai/DeepSeek-V3-0324", "deepseek-ai/DeepSeek-V3"),
         ("deepseek-ai/DeepSeek-R1-Distill-Llama-8B", "meta-llama/Llama-3.1-8B"),
         ("moonshotai/Kimi-K2", "moonshotai/Kimi-K2-Instruct"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, Literal, get_type_hints
+from typing import Any, Literal, get_args, get_type_hints
 
 import pytest
 import typer
@@ -11,11 +11,23 @@ import typer
 import roofmodel
 from roofmodel import plan, plan_training
 from roofmodel.cli import app
+from roofmodel.engines.engine import AUTOCAST_FORMATS, Engine
+from roofmodel.engines.engine_file import PACKAGED
 from roofmodel.errors import RoofError, WorkloadError
 from roofmodel.options.keywords import TrainingOptions
+from roofmodel.options.values import Phase
 from roofmodel.options.workload import DECLARED, DEFAULTS, MAX_VALUE, key_of, non_default_options, valid
 from roofmodel.sweep.case import COLUMNS
 from roofmodel.sweep.titles import TITLES
+from tests.command_line import Done, Roof, run
+
+
+@pytest.fixture
+def roof(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Roof:
+    def call(*arguments: str) -> Done:
+        return run(arguments, monkeypatch, capsys)
+
+    return call
 
 
 def command(name: str) -> dict[str, Any]:
@@ -144,3 +156,53 @@ def test_options_at_their_default_do_not_count_as_given() -> None:
     given = {"batch": 1, "seq": 8, "dtype": "bf16", "hw": None, "family": "llama"}
     assert non_default_options(given) == ["seq", "dtype", "family"]
     assert non_default_options(given, used=("dtype",)) == ["seq", "family"]
+
+
+@pytest.mark.parametrize("name", DECLARED)
+@pytest.mark.parametrize(
+    "value",
+    [10**5000, -(10**5000), [10**5000], "9" * 5000, "9" * 5000 + "us"],
+    ids=["int", "minus", "list", "text", "us"],
+)
+def test_a_value_of_thousands_of_digits_is_one_short_error(name: str, value: Any) -> None:
+    with pytest.raises(RoofError) as error:
+        roofmodel.estimate("Mixtral-8x7B-v0.1", "a100", **{name: value})
+    assert len(str(error.value)) < 500
+    assert "sys." not in str(error.value)  # what Python advises programmers to do
+
+
+@pytest.mark.parametrize("name", ["batch", "memory_utilization", "dtype", "engine", "form", "output"])
+def test_a_command_line_of_thousands_of_digits_is_one_short_error(roof: Roof, name: str) -> None:
+    option = {"form": "--format", "output": "-o"}.get(name, f"--{name.replace('_', '-')}")
+    done = roof("estimate", "gpt2", "--hw", "a100", option, "9" * 5000)
+    assert done.status == 2
+    assert len(done.err) < 500
+
+
+ENGINES: list[dict[str, Any]] = [
+    *({"engine": name} for name in PACKAGED),
+    {"engine": "torch", "engine_option": "launch=graph"},
+    *({"engine": "torch", "engine_option": f"autocast={name}"} for name in AUTOCAST_FORMATS),
+]
+
+
+@pytest.mark.parametrize("phase", get_args(Phase))
+@pytest.mark.parametrize("engine", ENGINES, ids=lambda options: "-".join(options.values()))
+def test_the_workload_of_an_estimate_can_be_passed_back(engine: dict[str, Any], phase: str) -> None:
+    if phase == "train" and not (Engine.load(engine["engine"]).training or engine["engine"] == "torch"):
+        pytest.skip("not applicable: the engine only serves")
+    first = roofmodel.estimate("gpt2", "a100", phase=phase, batch=2, tp=2, **engine)
+    stated = {name: value for name, value in first.to_dict()["workload"].items() if name in DECLARED}
+    again = roofmodel.estimate("gpt2", "a100", **{**stated, "phase": phase})
+    assert again.to_dict()["workload"] == first.to_dict()["workload"]
+    assert again.totals == first.totals
+
+
+@pytest.mark.parametrize("command", ["estimate", "sweep", "explain"])
+@pytest.mark.parametrize(("bits", "status"), [("3.3bit", 2), ("15.9bit", 2), ("16bit", 0)])
+def test_training_takes_a_mean_number_of_bits_from_16(roof: Roof, command: str, bits: str, status: int) -> None:
+    where = [] if command == "explain" else ["--hw", "a100"]
+    done = roof(command, "gpt2", *where, "--phase", "train", "--weights", bits)
+    assert done.status == status
+    if status:
+        assert f"--weights {bits}: training with a format below 16 bits is not modeled" in done.err

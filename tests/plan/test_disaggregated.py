@@ -8,6 +8,7 @@ import pytest
 
 import roofmodel
 from roofmodel.devices.device import Device
+from roofmodel.engines.engine import Engine
 from roofmodel.models import hub
 from roofmodel.plan import disaggregated
 from roofmodel.plan.candidate import Candidate, PrefillEngines, Targets
@@ -21,6 +22,8 @@ from roofmodel.timing.timing import Expected
 from tests.plan.searching import plan
 
 MODEL, ISL, OSL = "llama-3.1-8b", 2048, 64
+OUTSIDE = Engine.load("vllm").host.outside_steps(ISL)
+"""Seconds of TTFT outside the steps."""
 H100 = Device.load("h100")
 
 
@@ -38,7 +41,7 @@ def best(gpus: int = 2, tpot: str | None = None) -> Candidate:
 def test_a_pair_of_engines_serves_as_fast_as_its_slower_side() -> None:
     one = best()
     assert one.prefill is not None
-    options = {"engine": "vllm", "dtype": "bf16"}
+    options = {"engine": "vllm", "dtype": "bf16", "sustained": "on"}
     prefill = roofmodel.estimate(MODEL, "h100", phase="prefill", batch=one.prefill.batch, seq=ISL, **options)  # type: ignore[arg-type]
     decode = roofmodel.estimate(MODEL, "h100", phase="decode", batch=one.batch, context=ISL + OSL // 2, **options)  # type: ignore[arg-type]
     first = prefill.totals["prefill"]["expected_seconds"]
@@ -48,7 +51,7 @@ def test_a_pair_of_engines_serves_as_fast_as_its_slower_side() -> None:
     cache = 2 * ISL * 32 * 8 * 128 * 2  # K and V, tokens, layers, heads, head size, bf16
     (link,) = service_links(H100, 2)
     assert link.bandwidth == 450e9  # NVLink 4 per direction
-    assert one.ttft.value == pytest.approx(first + cache / link.bandwidth)
+    assert one.ttft.value == pytest.approx(first + cache / link.bandwidth + OUTSIDE)
 
 
 def test_a_prompt_passes_all_stages_of_a_pipeline_without_the_time_that_a_stage_waits() -> None:
@@ -57,7 +60,17 @@ def test_a_prompt_passes_all_stages_of_a_pipeline_without_the_time_that_a_stage_
     An estimate of two microbatches takes s1 + s2 + max(s1, s2): it includes the time in which a stage has no prompts.
     """
     found = plan(
-        hub.load(MODEL), [H100], gpus=4, isl=ISL, osl=OSL, mode="disaggregated", dtype="bf16", kv="bf16", tp=1, pp=2
+        hub.load(MODEL),
+        [H100],
+        gpus=4,
+        isl=ISL,
+        osl=OSL,
+        mode="disaggregated",
+        dtype="bf16",
+        kv="bf16",
+        tp=1,
+        pp=2,
+        sustained="off",
     )
     one = found.ranked[0].candidate
     assert one.prefill is not None
@@ -70,7 +83,7 @@ def test_a_prompt_passes_all_stages_of_a_pipeline_without_the_time_that_a_stage_
         ).totals["prefill"]["expected_seconds"]
         for batch in (micro, 2 * micro)
     )
-    assert one.ttft.value == pytest.approx(through + one.prefill.transfer)
+    assert one.ttft.value == pytest.approx(through + one.prefill.transfer + OUTSIDE)
     assert one.requests.value == pytest.approx(micro / (both - through))
 
 

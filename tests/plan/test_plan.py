@@ -32,6 +32,10 @@ MODEL, ISL, OSL = "llama-3.1-8b", 1024, 128
 ONE_FORMAT = {"dtype": "bf16", "kv": "bf16"}
 
 
+OUTSIDE = Engine.load("vllm").host.outside_steps(ISL)
+"""Seconds of TTFT outside the steps."""
+
+
 @cache
 def planned(**options: Any) -> ServingPlan:
     asked = {"gpus": 2, "isl": ISL, "osl": OSL, **ONE_FORMAT, **options}
@@ -182,7 +186,7 @@ def test_the_largest_latency_between_tokens_is_a_step_with_a_chunk() -> None:
         if one.chunk is None:
             assert one.largest_itl == pytest.approx(one.tpot.value)
         else:
-            assert one.largest_itl == pytest.approx(one.ttft.value / -(-ISL // one.chunk))
+            assert one.largest_itl == pytest.approx((one.ttft.value - OUTSIDE) / -(-ISL // one.chunk))
             assert one.largest_itl > one.tpot.value
 
 
@@ -278,9 +282,10 @@ def test_a_rate_that_no_layout_reaches_names_the_highest_rate_and_the_gpus_that_
     assert "GPUs" not in warning(tpot="1us")
 
 
-@pytest.mark.parametrize(("ttft", "more"), [("10s", 0), ("100ms", 1), ("60ms", 1), ("40ms", 2)])
-def test_the_gpus_that_suffice_include_the_wait(ttft: str, more: int) -> None:
+@pytest.mark.parametrize(("wait_and_prefill", "more"), [(10, 0), (0.1, 1), (0.06, 1), (0.04, 2)])
+def test_the_gpus_that_suffice_include_the_wait(wait_and_prefill: float, more: int) -> None:
     """Four engines sustain this rate with little to spare: requests wait unless there are more."""
+    ttft = OUTSIDE + wait_and_prefill
     options: dict[str, Any] = {"gpus": 1, "mode": "mixed"}
     required = 3.9 * planned(**options).ranked[0].candidate.requests.value
     text = warning(**options, requests=required, ttft=ttft)

@@ -116,7 +116,7 @@ def test_interleaving_shortens_the_bubble_and_is_searched_by_default() -> None:
 
 
 def test_a_sharded_optimizer_is_searched_and_saves_memory() -> None:
-    found = planned(tp=1, pp=1, recompute="none", micro_batch=1)
+    found = planned(tp=1, pp=1, dp=4, recompute="none", micro_batch=1)
     by_stage = {each.candidate.choices.zero: each.candidate for each in found.ranked}
     assert sorted(by_stage) == [0, 1]
     parameters = 1_557_611_200
@@ -270,8 +270,10 @@ def test_the_best_row_of_each_device_is_shown_with_its_rank() -> None:
 
 
 def test_a_note_states_that_the_wait_for_the_slowest_gpu_is_not_counted() -> None:
-    (note,) = (str(note) for note in planned().notes if "slowest" in str(note))
-    assert note.startswith("the wait for the slowest of 4 GPUs is not counted: about 1.6% of a step if GPUs differ")
+    """Only within a replica: replicas wait for the slowest of them in the expected time."""
+    assert not [note for note in planned(dp=4).notes if "slowest" in str(note)]
+    (note,) = (str(note) for note in planned(pp=4).notes if "slowest" in str(note))
+    assert note.startswith("the wait for the slowest of the 4 GPUs of a replica is not counted: about 1.6% of a step")
 
 
 def test_restrictions_hold() -> None:

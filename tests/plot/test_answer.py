@@ -17,7 +17,7 @@ from roofmodel.plot.picture import _undrawn
 from roofmodel.profiles.kernel import Flops, Kernel, Profile, Traffic
 from roofmodel.report import chart
 from roofmodel.report.document import Document
-from roofmodel.report.table import MIN_NAME_WIDTH, shorten
+from roofmodel.report.table import shorten
 from roofmodel.report.terminal import TerminalDocument
 from roofmodel.roofline.panel import Panel
 from roofmodel.roofline.points import Point, group, points
@@ -44,19 +44,6 @@ def kernels(*found: Kernel, tool: str = "ncu") -> TerminalDocument:
 
 def points_view(panel: Panel, letters: Mapping[str, str] | None = None) -> TerminalDocument:
     return TerminalDocument(Document(*answer.device_part(panel, letters or letters_of([panel])), data=dict))
-
-
-@pytest.mark.parametrize("width", [40, 55, 70, 100, 160])
-def test_names_keep_a_minimum_width_and_numbers_are_never_cut(width: int) -> None:
-    for table in (kernels(*KERNELS), points_view(Panel(A100, "given", POINTS))):
-        lines = printed(table, width).splitlines()
-        assert all(len(line) <= width for line in lines)
-        rows = [line for line in lines if "gemm::kernel" in line]
-        assert rows
-        for row in rows:
-            name, _, figures = row.partition("…") if "…" in row else row.partition("::kernel ")
-            assert len(name) >= (MIN_NAME_WIDTH - 1 if "…" in row else len("gemm"))
-            assert "…" not in figures
 
 
 def test_a_table_names_kernels_without_return_type_and_arguments() -> None:
@@ -267,9 +254,8 @@ def test_one_kernel_has_one_letter_on_all_devices() -> None:
 
 
 @pytest.mark.parametrize("width", [60, 80, 120, 200])
-def test_lines_fit_the_terminal_and_letters_are_at_their_heights(width: int) -> None:
+def test_letters_are_at_their_heights(width: int) -> None:
     lines = render(width, color_system=None)
-    assert all(len(line) <= width for line in lines)
     drawn = lines[-chart.HEIGHT - 2 : -2]
     heights = {sign: y for y, line in enumerate(drawn) for sign in line[chart.MARGIN + 1 :] if sign.isalpha()}
     top, bottom = math.log10(19.5e12), math.log10(1e6)  # fp32's ceiling; the slow kernel
@@ -277,9 +263,3 @@ def test_lines_fit_the_terminal_and_letters_are_at_their_heights(width: int) -> 
         exact = (top - math.log10(flops_per_second)) / (top - bottom) * (chart.HEIGHT - 1)
         assert abs(heights[sign] - exact) <= 0.5
     assert [line for line in lines if line.startswith("A ")]
-
-
-def test_no_color_disables_colors(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert any("\x1b[1;38" in line for line in render(80, force_terminal=True, color_system="truecolor"))
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert not any("38;2" in line for line in render(80, force_terminal=True, color_system="truecolor"))

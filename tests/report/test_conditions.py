@@ -222,6 +222,23 @@ def test_an_invalid_condition_is_quoted_with_what_would_work(text: str, message:
         assert str(error.value).startswith(f"{option}: ")
 
 
+def test_zero_needs_no_unit() -> None:
+    ((below, above),) = (condition.comparisons for condition in conditions("where", ["tpot<0 and memory>=0.0"], TYPES))
+    assert (below.value, above.value) == (0, 0)
+
+
+def test_an_unknown_column_has_a_short_list_and_says_where_all_are() -> None:
+    with pytest.raises(WorkloadError) as error:
+        conditions("where", ["column_7x<1"], {f"column_{number}": int for number in range(50)})
+    assert str(error.value).startswith("where: unknown column 'column_7x'; did you mean 'column_7'")
+    assert str(error.value).endswith("column_11 and 38 more, the keys of .to_dict()")
+
+
+def test_a_column_without_a_known_value_may_have_an_order() -> None:
+    with pytest.raises(WorkloadError, match="'x<y z': 'y z' is not a number"):
+        conditions("where", ["x<y z"], {"x": None})
+
+
 @given(st.text(max_size=20))
 def test_any_text_is_a_condition_or_an_error_that_names_the_option(text: str) -> None:
     errors = []

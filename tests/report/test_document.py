@@ -35,6 +35,7 @@ from roofmodel.report.latex import escape_latex, latex, text_form
 from roofmodel.report.markdown import markdown
 from roofmodel.report.table import COUNT, Column, Table
 from roofmodel.report.terminal import TerminalDocument
+from tests.printing import printed
 
 BLOCKS = [
     Code("x[b t] -> y[b t]  # 100 %\n\nmore → text"),
@@ -159,6 +160,8 @@ def test_names_of_unknown_origin_are_only_text(tmp_path: Path) -> None:
     assert text[0].count("m&lt;img") == text[0].count("&amp;lt;") == 3
     assert name in code  # between its fences it is none
     assert latex(shown).count(r"\end{verbatim}") == 1
+    assert "<img" not in html(shown)
+    assert html(shown).count("&lt;img") == 5  # the title in the head, too
     folder = tmp_path / "m<img src=x>"
     folder.mkdir()
     sizes = {"n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 100, "n_positions": 1024}
@@ -196,3 +199,29 @@ def test_the_title_of_a_column_counts_for_the_width_that_is_left() -> None:
     )
     assert r"p{0.68\linewidth}" in wide  # 0.9 - 20 x 0.011
     assert r"p{0.88\linewidth}" in narrow
+
+
+def test_rows_that_stand_out_are_bold_and_names_keep_their_indents(tmp_path: Path) -> None:
+    table = Table("t", [Column("a", "a"), Column("b", "b", COUNT)], style=lambda row: "bold" if row["b"] > 1 else "")
+    document = Document("t", [Rows(table, [{"a": "sum_x", "b": 2}, {"a": "  part|*", "b": 1}])], dict)
+    assert markdown(document).splitlines()[-2:] == ["| **sum_x** | **2** |", r"| &nbsp;&nbsp;part\|&#42; | 1 |"]
+    text = latex(document)
+    assert "\\textbf{sum\\_x} & \\textbf{2} \\\\\n~~part" in text
+    assert '<tr class="bold"><td class="word">sum_x</td><td>2</td></tr><tr><td class="word">  part|*</td>' in html(
+        document
+    )
+    compiled(text, tmp_path)
+
+
+def test_a_table_whose_long_column_would_be_narrow_has_a_block_for_each_row() -> None:
+    """At 80 columns 20 + 20 + 20 and three blanks leave 17 for the texts; at 110, 47."""
+    names = [letter * 20 for letter in "abc"]
+    rows = [(names[0], "long " * 30, names[1], names[2]), ("d", "short", "", "e")]
+    document = Document("title", [TextTable(("topic", "text", "more", "|option"), rows)], dict)
+
+    def shown(width: int) -> list[str]:
+        return [line.rstrip() for line in printed(TerminalDocument(document), width).splitlines()]
+
+    assert shown(80)[1:3] == [names[0], "  text    " + "long " * 13 + "long"]
+    assert shown(80)[-3:] == ["d", "  text    short", "  option  e"]
+    assert shown(110)[1].split() == ["topic", "text", "more", "option"]

@@ -8,6 +8,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from rich.cells import cell_len
 
 from roofmodel.cli import COMMANDS
 from roofmodel.errors import OutputError
@@ -99,6 +100,17 @@ def test_a_command_without_a_picture_refuses_one_and_says_what_it_writes(
     assert "unknown suffix '.png'; known: " in done.err
     assert all(f".{suffix}" in done.err for suffix in TEXTS)
     assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("width", [60, 80])
+@pytest.mark.parametrize("name", [name for name in LINES if name not in ("explore", "ncu-command", "nsys-command")])
+def test_the_answer_fits_a_narrow_terminal(
+    name: str, width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.chdir(tmp_path)  # in which plot writes its picture
+    done = run(arguments(name), monkeypatch, capsys)
+    assert [line for line in done.out.splitlines() if cell_len(line) > width] == []
 
 
 class Counted(Result):

@@ -234,6 +234,18 @@ def test_the_key_lists_communication_and_counts_the_rows_that_it_omits(figures: 
     assert abs(sum(shares) - 100) <= len(shares) / 2
 
 
+def test_the_key_has_every_shape_of_the_picture(figures: list[Any], tmp_path: Path) -> None:
+    """Pooling and the head of a ResNet take less than 2 % of the time each, and have shapes of their own."""
+    estimate = roofmodel.estimate("resnet-50", "a100")
+    estimate.save(tmp_path / "x.svg")
+    drawn = {
+        marked.style for (table,) in [picture._tables(estimate.estimate)] for marked in table if marked.row.cost.flops
+    }
+    listed = {(text.get_color(), text.get_text()) for text in figures[-1].texts}
+    assert {(style.color, style.glyph) for style in drawn} <= listed
+    assert len(drawn) == 4
+
+
 def test_each_bound_has_its_expected_point_below_it(figures: list[Any], tmp_path: Path) -> None:
     roofmodel.estimate("gpt2", "a100", phase="decode", engine="torch").save(tmp_path / "x.svg")
     figure = figures[-1]

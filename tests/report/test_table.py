@@ -14,7 +14,7 @@ import roofmodel
 from roofmodel.report.document import Document, Rows
 from roofmodel.report.html import rows_html
 from roofmodel.report.markdown import markdown
-from roofmodel.report.table import BYTES, COUNT, NAME, PERCENT, SECONDS, Column, Table, joined
+from roofmodel.report.table import BYTES, COUNT, MIN_NAME_WIDTH, NAME, PERCENT, SECONDS, Column, Table, joined
 from tests.printing import printed
 
 
@@ -102,6 +102,17 @@ def test_the_columns_with_the_lowest_priority_are_left_out_first(width: int, tit
         assert " ".join(" ".join(lines).split()).endswith(f"not shown at {width} columns: {left_out}")
     else:
         assert "not shown" not in "".join(lines)
+
+
+@pytest.mark.parametrize("width", [40, 55, 70, 160])
+def test_names_keep_a_minimum_width_and_numbers_are_never_cut(width: int) -> None:
+    names = ("void cutlass::gemm::kernel<128, 128>(float*)", "copy")
+    lines = printed(KERNELS.terminal([ROWS[0]._replace(name=name) for name in names]), width).splitlines()
+    assert all(len(line) <= width for line in lines)
+    long, short = (line.split() for line in lines[1:3])
+    assert short[:3] == ["copy", "2", "ms"]
+    assert long[-5:] == short[-5:] == ["2", "ms", "1.5", "B", "50%"]
+    assert len(lines[1].partition("2 ms")[0].rstrip()) >= MIN_NAME_WIDTH
 
 
 def test_a_column_in_which_nothing_is_known_is_left_out() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from roofmodel.counting import passes, phases
 from roofmodel.devices.device import Device
 from roofmodel.models import hub
-from roofmodel.steps.capacity import MemoryFormula, largest
+from roofmodel.steps.capacity import MemoryFormula, largest, needed_bytes
 from roofmodel.steps.estimate import estimate
 from roofmodel.steps.options import workload
 
@@ -60,7 +60,8 @@ def test_the_largest_batch_and_context_fit_and_one_more_does_not(model: str, opt
         assert most
         for more, fits in ((0, True), (1, False)):
             work = report.workload._replace(**{name: most + more})
-            assert (phases.peak_memory(report.architecture, work).total <= capacity) is fits
+            memory = phases.peak_memory(report.architecture, work)
+            assert (needed_bytes(report.starts, memory) <= capacity) is fits
 
 
 def test_no_batch_fits_if_the_weights_do_not_fit() -> None:
@@ -80,15 +81,27 @@ def test_an_estimate_with_the_largest_batch_fits(dp: int) -> None:
 
 
 def test_deepseek_v3_in_fp8_does_not_fit_on_eight_h100_at_the_default_share() -> None:
-    """671 GB in fp8 on 8 × 80 GiB: 79.3 of 80 GiB are weights, of which 72 GiB may be used."""
+    """671 GB in fp8 on 8 × 80 GiB: 79.3 GiB are weights, and vLLM may use 0.92 of the 79.19 that the driver states."""
     asked = {"phase": "decode", "tp": 8, "seq": 1024}
     found = estimate(hub.load("deepseek-v3"), Device.load("h100"), **asked)
     assert found.workload.weights == "fp8_block"
     assert found.fits is False
     assert found.largest_batch == 0
-    assert found.usable_memory == pytest.approx(72 * 2**30)
-    assert any("memory_utilization" in str(note) for note in found.notes)
-    assert estimate(hub.load("deepseek-v3"), Device.load("h100"), memory_utilization=1, **asked).fits is True
+    assert found.usable_memory == pytest.approx(0.92 * 79.19 * 2**30)
+    assert estimate(hub.load("deepseek-v3"), Device.load("h100"), memory_utilization=1, **asked).fits is False
+
+
+def test_a_larger_share_of_the_memory_is_advised_where_the_server_would_start_with_it() -> None:
+    """Qwen3-32B: 61.0 GiB of weights and 15.7 GiB of KV cache for 64 sequences of 1,025 tokens exceed 72.9 of 79.2 GiB
+    with the activations; 16 sequences do not, but for a share of 0.85."""
+    asked: dict[str, Any] = {"phase": "decode", "seq": 1024, "batch": 16, "dtype": "bf16"}
+    device, model = Device.load("h100"), hub.load("qwen3-32b")
+    refused = estimate(model, device, **asked, memory_utilization=0.85)
+    (note,) = (note for note in map(str, refused.notes) if "memory_utilization" in note)
+    share = float(note.partition("=")[2].strip('"'))
+    assert refused.fits is False
+    assert estimate(model, device, **asked, memory_utilization=share).fits is True
+    assert estimate(model, device, **asked, memory_utilization=share - 0.002).fits is False
 
 
 @pytest.mark.parametrize("model", ["gpt2", "gpt-oss-20b", "t5-large", "qwen3-next-80b-a3b-instruct", "gemma-3-1b-pt"])

@@ -21,9 +21,9 @@ from roofmodel.explain.crossover import _OperatorsBySize, crossover
 from roofmodel.models import hub
 from roofmodel.models.config import architecture
 from roofmodel.options.values import Phase
-from roofmodel.steps.estimate import estimate
+from roofmodel.steps.estimate import estimate, totals
 from roofmodel.steps.options import workload
-from roofmodel.steps.phase import estimates_by_stage, totals
+from roofmodel.steps.phase import estimates_by_stage
 from roofmodel.timing.roofline import place, route
 from tests.operations import operations
 

@@ -86,9 +86,11 @@ def test_the_stages_of_a_phase_add_up_to_its_totals(phase: str, options: dict[st
     assert [name for name in stages if name != "recomputation"] == names
     for key in COUNTS:
         assert sum(stage[key] for stage in stages.values()) == totals[key]
-    waits = totals["bubble_seconds"] if phase == "train" else 0  # of the whole training step, not of a stage
-    waits -= totals["communication_seconds"] - totals["communication_exposed_seconds"]  # overlapped gradient exchange
-    assert sum(stage["bound_seconds"] for stage in stages.values()) + waits == pytest.approx(totals["bound_seconds"])
+    bound = sum(stage["bound_seconds"] for stage in stages.values()) + totals["bubble_seconds"] * (phase == "train")
+    if phase == "train":  # the collectives of a stage may overlap with operators of another one
+        assert bound >= totals["bound_seconds"] * (1 - 1e-12)
+    else:
+        assert bound == pytest.approx(totals["bound_seconds"])
     if phase == "generate" or "engine_option" in options:
         waits = totals["expected_bubble_seconds"] if phase == "train" else 0
         if totals["expected_communication_seconds"]:
@@ -356,9 +358,9 @@ def test_the_first_stages_activation_memory_equals_the_paper(v: int) -> None:
     work = Workload(("train",), 64, 1024, micro_batch=1, parallel=Parallel(pp=p, vpp=v))
     step = work.steps()[0]
     one_gpu = work._replace(parallel=Parallel(), batch=1).steps()[0]
-    # one GPU with all layers, without activations stored for embedding, final norm, logits and log-softmax
+    # one GPU with all layers, without activations stored for embedding, final norm and logits
     mask = 1024 * 1600
-    outside = mask + 2 * 2 * 1024 * 1600 + 2 * 1024 * 50257
+    outside = mask + 2 * 2 * 1024 * 1600
     forward = with_dropout(phases.training_step(arch, one_gpu).forward, arch.code.dropout)
     all_layers = kept_bytes(kept_tensors(forward), "none")[0] - outside
     interleaved = Fraction(p - 1, p * v) if v > 1 else 0

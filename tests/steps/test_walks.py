@@ -22,10 +22,14 @@ MAX_TRAVERSALS = 5
 
 
 def max_traversals(options: dict[str, Any], model: str = "gpt2") -> int:
-    """Five. If it does not fit, six for generation, two of them for larger tensor-parallel sizes, and seven for
-    training, two of them for smaller microbatches."""
+    """Five; one more for eager attention, to count unmasked pairs. If it does not fit, six for generation, two of them
+    for larger tensor-parallel sizes, and seven for training, two of them for smaller microbatches."""
     fits = estimate(hub.load(model), Device.load("a100"), **options).fits
-    return MAX_TRAVERSALS + (0 if fits else {"generate": 1, "train": 2}.get(options.get("phase", ""), 0))
+    return (
+        MAX_TRAVERSALS
+        + 2 * ("attention" in options)
+        + (0 if fits else {"generate": 1, "train": 2}.get(options.get("phase", ""), 0))
+    )
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 import roofmodel
 from roofmodel.errors import WorkloadError
 from roofmodel.models.hub import load
-from roofmodel.steps.estimate import estimate
-from roofmodel.steps.phase import phase_totals
+from roofmodel.steps.estimate import estimate, phase_totals
 from roofmodel.sweep import selection
 from roofmodel.sweep.case import COLUMNS
 from roofmodel.sweep.selection import order

@@ -248,7 +248,7 @@ def test_training_stores_16_bytes_per_parameter() -> None:
         ({"dtype": "fp8"}, "not in fp8"),
         (
             {"dtype": "bf16", "activations": "fp32"},
-            'activations: engine_option="autocast=bf16" keeps some activations in bf16 and others in fp32',
+            'activations="fp32": engine_option="autocast=bf16" keeps some activations in bf16 and others in fp32',
         ),
         ({"engine_option": "autocast=fp8"}, "engine_option: autocast has no format 'fp8'; known: bf16, fp16"),
     ],

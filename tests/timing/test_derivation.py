@@ -20,10 +20,11 @@ from roofmodel.models.architecture import ReferenceCode
 from roofmodel.numbers.derivation import written
 from roofmodel.report.document import Equations
 from roofmodel.steps.options import workload
+from roofmodel.steps.placed import Placed, by_kernel
 from roofmodel.timing import attention, batched_gemm, collectives, derivation, experts, formula, gemm, recurrent, timing
 from roofmodel.timing.attention import AttentionWork
 from roofmodel.timing.collectives import CollectiveWork
-from roofmodel.timing.engine import Run, Timing
+from roofmodel.timing.engine import Timing
 from roofmodel.timing.experts import GroupedGemmWork, MoeWork
 from roofmodel.timing.formula import Chip, FormulaDescription, meanings
 from roofmodel.timing.gemm import GemmWork
@@ -36,13 +37,11 @@ MODELS = ("gpt2-xl", "llama-3.1-8b", "Mixtral-8x7B-v0.1", "gemma-2-2b", "DeepSee
           "mamba-130m-hf")  # fmt: skip
 
 
-def evaluated_derivation(
-    found: timing.Formula, bound: float, expected: timing.Expected, run: Run | None = None
-) -> float:
+def evaluated_derivation(found: timing.Formula, bound: float, expected: timing.Expected) -> float:
     """The stated time. Every printed line is evaluated, with names and with numbers, and must give its stated value."""
     names = {p.name.replace(".", "__"): evaluated(written(p.value)) for p in derivation.inputs(found)}
     names["bound"] = bound
-    blocks = list(expected_time(found, bound, expected, run=run))
+    blocks = list(expected_time(found, bound, expected))
     (lines,) = [block.lines for block in blocks if isinstance(block, Equations)]
     stated = 0.0
     for name, forms in lines:
@@ -109,14 +108,16 @@ def test_derivations_of_fused_gemms_give_the_stated_time(model: str, batch: int,
     operators = phases.operators(arch, workload(arch, phase=phase, batch=batch, seq=length)[0].steps()[0])
     placed = [place(operator.cost, device, "fp16") for operator in operators]
     runs = Timing(device, Engine.load("vllm")).runs(operators, placed, "fp16", ReferenceCode())
-    merged = {o.name: (bound, run) for o, bound, run in zip(operators, placed, runs, strict=True) if run.merged}
-    gated = {"mlp.gate", "mlp.up"} if model == "llama-3.1-8b" else set()  # Mixtral's experts have another formula
-    assert merged.keys() == {"attention.q", "attention.k", "attention.v"} | gated
-    for name, (bound, run) in merged.items():
-        assert run.formula is not None
-        assert run.expected is not None
-        stated = evaluated_derivation(run.formula, float(bound.bound_seconds), run.expected, run)
-        assert stated == pytest.approx(float(run.expected.value), rel=6e-4), name
+    several = [Placed(o, b, run.expected, run) for o, b, run in zip(operators, placed, runs, strict=True)]
+    rows = [row for [row, *_] in by_kernel(several, device.bandwidth) if row.run.merged and not row.fused_into]
+    gated = {"mlp.gate"} if model == "llama-3.1-8b" else set()  # Mixtral's experts have another formula
+    assert {row.operator.name for row in rows} == {"attention.q"} | gated
+    for row in rows:
+        assert row.run.formula is not None
+        assert row.expected is not None
+        assert row.kernel is not None
+        stated = evaluated_derivation(row.run.formula, float(row.kernel.bound_seconds), row.expected)
+        assert stated == pytest.approx(float(row.expected.value), rel=6e-4), row.operator.name
 
 
 @pytest.mark.parametrize("rounds", [0, 1, 2])

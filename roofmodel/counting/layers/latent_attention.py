@@ -16,6 +16,7 @@ from roofmodel.counting.operator import Builder, Operator, fuse
 from roofmodel.counting.tensors import Sizes
 from roofmodel.counting.workload import Step, attended, pairs
 from roofmodel.models.layers import LatentAttention
+from roofmodel.numbers.algebra import minimum
 
 
 def latent_attention(att: LatentAttention, block: BlockContext) -> Iterator[Operator]:
@@ -23,14 +24,21 @@ def latent_attention(att: LatentAttention, block: BlockContext) -> Iterator[Oper
 
     Naive: each pass expands the cached latents to keys and values of all heads. Absorbed: the queries are projected to
     the latent space, and attention runs on the cached latents as if all heads shared one key-value head. Serving
-    engines use the absorbed form in a decode, which is bound by cache reads, and the naive form in a prefill.
+    engines use the absorbed form in a decode, which is bound by cache reads, and the naive form in a prefill. Where an
+    indexer selects tokens, a prefill with cached tokens uses the absorbed form, too: it reads the selected latents
+    instead of expanding the whole cache (FlashMLA's sparse prefill in vLLM and SGLang).
     """
     step, x = block.step, block.input
+    resumes_sparsely = att.index_topk is not None and step.mla == "absorbed" and step.resumed
+    absorbs = step.absorbs or resumes_sparsely
 
     def keys_and_pairs(step: Step) -> Sizes:
-        # A decode reads only the tokens that its query chose. Queries of a prefill together choose nearly all.
+        # A decode reads only the tokens that its query chose. Many queries of a prefill together choose nearly all.
+        keys = attended(step, att.index_topk if step.absorbs else None, evicts=False)
+        if resumes_sparsely and not step.absorbs and step.attention == "flash":
+            keys = minimum(keys, step.tokens * att.index_topk)
         return {
-            "s": attended(step, att.index_topk if step.absorbs else None, evicts=False),
+            "s": keys,
             "t:s": pairs(step, att.index_topk, block.causal, evicts=False),
         }
 
@@ -56,19 +64,21 @@ def latent_attention(att: LatentAttention, block: BlockContext) -> Iterator[Oper
 
     keys, values, output = "k[b s k h]", "v[b s k h']", "o[b t k h']"
     q, latents = "q[b t k h]", f"{cache}latent[b s zk]"
-    if step.absorbs:
+    if absorbs:
         yield build.operator("attention.absorb_k", "attention", f"{q} W_k_up[k h zk] -> q_latent[b t k zk]", kind="bmm")
         q, keys, values, output = "q_latent[b t k zk]", latents, latents, "o[b t k zk]"
     else:
         line = f"{latents} W_kv_up[zk k hv] -> {keys} {values}"
         yield build.operator("attention.kv_up", "attention", line)
-    yield from core(build, block, (q, keys, values, output), cache, keys_and_pairs)
-    if step.absorbs:
+    yield from core(build, block, (q, keys, values, output), cache, keys_and_pairs, " B_sinks[k]" * att.sinks)
+    if absorbs:
         line = f"{output} W_v_up[k zk h'] -> o[b t k h']"
         yield build.operator("attention.absorb_v", "attention", line, kind="bmm")
     if att.gate:
-        yield build.operator("attention.gate_projection", "attention", f"{x} W_gate_heads[d k] -> gate[b t k]")
-        yield gate(build, "attention", "k h'", "k")
+        axes = "k" if att.gate == "head" else "k h'"
+        line = f"{x} W_gate_heads[d {axes}] -> gate[b t {axes}]"
+        yield build.operator("attention.gate_projection", "attention", line)
+        yield gate(build, "attention", "k h'", axes)
     bias = " + B_out[d]" if att.out_bias else ""
     yield build.operator("attention.output", "attention", f"o[b t k h'] W_out[k h' d]{bias} -> {block.output}")
 
@@ -112,6 +122,7 @@ def core(
     tensors: tuple[str, str, str, str],
     cache: str,
     keys_and_pairs: Callable[[Step], Sizes],
+    sinks: str = "",
 ) -> Iterator[Operator]:
     """Scores of the NoPE and rotary parts, softmax, weighted sum of values; one kernel under flash attention.
 
@@ -127,7 +138,7 @@ def core(
         return (
             fuse("attention.scores", "attention", scores, kind="bmm"),
             inner.operator(
-                "attention.softmax", "attention", "a[b k t:s] -> p[b k t:s]", kind="softmax",
+                "attention.softmax", "attention", f"a[b k t:s]{sinks} -> p[b k t:s]", kind="softmax",
                 flops=vector_flops.SCALE + mask + vector_flops.SOFTMAX, keeps="outputs",
             ),
             inner.operator("attention.mix", "attention", f"p[b k t:s] {values} -> {output}", kind="bmm"),

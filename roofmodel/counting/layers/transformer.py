@@ -100,7 +100,18 @@ def attention(att: Attention, block: BlockContext) -> Iterator[Operator]:
         yield from _differential(build, att, block, cache, keys_and_pairs)
     else:
         yield from _core(build, att, block, "attention", cache, keys_and_pairs, added, block.causal, against_positions)
+    if att.inner_norm:
+        yield _inner_norm(
+            build, "attention", att.inner_norm, f"o[b t k g {_value_axis(att)}]", f"k g {_value_axis(att)}"
+        )
     yield _output(build, att, block, "attention")
+
+
+def _inner_norm(build: Builder, place: str, spec: Norm, tensor: str, gains: str) -> Operator:
+    """A norm before an output projection."""
+    gain, bias = norm_parameters(f"{place}_inner", spec, gains)
+    line = f"{tensor}{gain}{bias} -> {tensor}"
+    return build.operator(f"{place}.inner_norm", place, line, kind="norm", flops=norm_flops(spec), function=spec.kind)
 
 
 def _differential(
@@ -329,24 +340,32 @@ def experts(moe: MoE, block: BlockContext) -> Iterator[Operator]:
         "mlp.choose", "mlp", f"r[b t x]{correction} -> weight[b:t:x]", kind="routing",
         flops=vector_flops.SOFTMAX + vector_flops.CHOOSE + moe.correction,
     )  # fmt: skip
+    rows, outer, result = block.input, build, block.output
+    if moe.latent:
+        rows, result = "latent[b t d]", "routed[b t d]"
+        outer = build._replace(sizes={**build.sizes, "zx": moe.latent})
+        bias = " + B_latent_down[zx]" if moe.latent_bias else ""
+        line = f"{block.input} W_latent_down[d zx]{bias} -> latent[b t zx]"
+        yield outer.operator("mlp.latent_down", "mlp", line)
+        build = build._replace(sizes={**build.sizes, "d": moe.latent})
     local_experts = quotient(moe.experts, gpus.ep)
     load = expert_load(moe, step.routing, tokens * gpus.replicas, gpus.ep)
     build = build._replace(sizes={**build.sizes, "x": local_experts, "b:t:x": load.pairs})
     if not gpus.experts_span_replicas:  # each GPU has all tokens
         build = build._replace(sizes={**build.sizes, "b:t:X": tokens * moe.active})
-    rows = block.input
     if gpus.experts_span_replicas:
-        rows = "n[b:t:x d]"
-        yield build.gather("mlp.permute", "mlp", f"{block.input} -> {rows}")
+        source, rows = rows, "n[b:t:x d]"
+        yield build.gather("mlp.permute", "mlp", f"{source} -> {rows}")
         exchange = _exchange_of_tokens(moe, step)
         yield _in_gemm_format(build).exchange("mlp.dispatch", f"{rows} -> {rows}", exchange)
     for operator in _mlp(build, expert, "expert_", rows, "y[b:t:x d]"):
         yield with_touched_experts(operator, load.touched, local_experts)
     if gpus.experts_span_replicas:
         yield build.exchange("mlp.collect", "y[b:t:x d] -> y[b:t:x d]", exchange)
-    yield build.operator(
-        "mlp.combine", "mlp", f"y[b:t:x d] weight[b:t:x] => {block.output}", kind="elementwise", flops=2
-    )
+    yield build.operator("mlp.combine", "mlp", f"y[b:t:x d] weight[b:t:x] => {result}", kind="elementwise", flops=2)
+    if moe.latent:
+        bias = " + B_latent_up[d]" if moe.latent_bias else ""
+        yield outer.operator("mlp.latent_up", "mlp", f"routed[b t zx] W_latent_up[zx d]{bias} -> {block.output}")
     if moe.shared:
         yield from _shared(moe, moe.shared, block)
 
@@ -414,6 +433,8 @@ def _mlp(build: Builder, mlp: MLP, name: str, x: str, output: str) -> Iterator[O
         flops=vector_flops.ACTIVATION[mlp.activation] + mlp.gated, function=mlp.activation,
         keeps="outputs" if mlp.activation == "relu" and not mlp.gated else "inputs",  # as autograd
     )  # fmt: skip
+    if mlp.inner_norm:
+        yield _inner_norm(build, "mlp", mlp.inner_norm, up, "f")
     yield linear("down", up, "f", "d", output)
 
 

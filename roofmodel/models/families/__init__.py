@@ -109,17 +109,17 @@ IMAGE_CLASSES = HeadStage("classifier", "classes", "first")
 
 MODEL_TYPES: dict[str, tuple[str, ...]] = {
     "gpt": (
-        "gpt2", "gptj", "codegen", "gpt_bigcode", "gpt_neo", "opt", "gpt_neox", "bloom", "falcon", "mpt", "biogpt",
-        "xglm", "starcoder2",
+        "gpt2", "gptj", "codegen", "gpt_bigcode", "gpt_neo", "opt", "gpt_neox", "gpt_neox_japanese", "ctrl",
+        "bloom", "falcon", "mpt", "biogpt", "xglm", "starcoder2",
     ),
     "llama": (
         "llama", "mistral", "ministral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "cohere", "cohere2",
         "olmo", "olmo2", "olmo3", "granite", "glm", "glm4", "phi", "phi3", "stablelm", "nemotron", "smollm3",
     ),
     "llama_variants": (
-        "openai-gpt", "ministral3", "seed_oss", "arcee", "jais2", "helium", "exaone4", "ernie4_5", "hunyuan_v1_dense",
-        "cwm", "granite_swa", "hyperclovax", "internlm3", "iquestcoder", "emu3_text_model", "apertus", "vaultgemma",
-        "nanochat", "persimmon", "diffllama", "qwen3_vl_text",
+        "openai-gpt", "ministral3", "seed_oss", "arcee", "jais2", "helium", "exaone4", "ernie4_5", "bitnet",
+        "hunyuan_v1_dense", "cwm", "granite_swa", "hyperclovax", "internlm3", "iquestcoder", "emu3_text_model",
+        "apertus", "vaultgemma", "nanochat", "persimmon", "diffllama", "qwen3_vl_text",
     ),
     "mixture_of_experts": (
         "mixtral", "phimoe", "qwen2_moe", "qwen3_moe", "olmoe", "granitemoe", "dbrx", "gpt_oss", "granitemoeshared",
@@ -133,14 +133,18 @@ MODEL_TYPES: dict[str, tuple[str, ...]] = {
         "gemma4_text", "gemma4_unified_text", "step3p5", "laguna", "mellum", "afmoe",
     ),
     "latent_attention": (
-        "deepseek_v2", "deepseek_v3", "deepseek_v32", "glm_moe_dsa", "glm4_moe_lite", "mistral4", "minicpm3", "youtu",
+        "deepseek_v2", "deepseek_v3", "deepseek_v32", "glm_moe_dsa", "glm4_moe_lite", "axk1", "mistral4",
+        "minicpm3", "youtu",
+    ),
+    "hyper_connections": (
+        "deepseek_v4", "hy_v4",
     ),
     "linear_attention": (
         "minimax", "kimi_linear", "bailing_hybrid", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo_hybrid",
     ),
     "encoders": (
         "bert", "roberta", "camembert", "xlm-roberta", "data2vec-text", "ernie", "megatron-bert", "electra", "albert",
-        "mpnet", "roformer", "esm", "deberta-v2", "modernbert", "nomic_bert", "distilbert",
+        "mpnet", "roformer", "esm", "deberta-v2", "modernbert-decoder", "modernbert", "nomic_bert", "distilbert",
     ),
     "encoder_decoders": (
         "t5", "mt5", "umt5", "bart", "mbart", "pegasus", "marian", "blenderbot", "blenderbot-small", "m2m_100",
@@ -156,7 +160,8 @@ MODEL_TYPES: dict[str, tuple[str, ...]] = {
         "vit", "deit", "resnet", "convnext", "convnextv2",
     ),
     "multimodal_text": (
-        "qwen2_vl_text", "qwen2_5_vl_text", "qwen2_5_omni_text", "qwen3_omni_moe_text", "glm4v_text", "glm_ocr_text",
+        "qwen2_vl_text", "qwen2_5_vl_text", "qwen2_5_omni_text", "qwen3_omni_moe_text", "cohere_compass_text",
+        "muse_glimmer_text", "cosmos3_edge_text", "molmo2_text", "ernie4_5_vl_moe_text", "glm4v_text", "glm_ocr_text",
         "glm4v_moe_text", "hunyuan_vl_text", "paddleocr_vl_text", "granite4_vision_text", "granite_docling_text",
     ),
 }  # fmt: skip
@@ -168,8 +173,8 @@ CUSTOM_CODE_MODEL_TYPES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Likewise, model types whose code comes with their checkpoints, not with transformers."""
 # Other names of families in checkpoints. transformers maps them too (Kimi_K25Config), or the published code does
-# (Qwen3-ASR).
-ALIASES = {"gpt-sw3": "gpt2", "kimi_k2": "deepseek_v3", "qwen3_asr_text": "qwen3"}
+# (Qwen3-ASR, SGLang's FP8 checkpoints of DeepSeek-V4).
+ALIASES = {"gpt-sw3": "gpt2", "deepseek_ref": "deepseek_v4", "kimi_k2": "deepseek_v3", "qwen3_asr_text": "qwen3"}
 
 
 class FamilyIndex(MutableMapping[str, Family]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from roofmodel.models.families import BERT_HEADS, BERT_MASKED_LM, CLASSIFIER, MASKED_LM, POOLER, TRANSFORM, Family
+from roofmodel.models.families import BERT_HEADS, BERT_MASKED_LM, CLASSIFIER, LM, MASKED_LM, POOLER, TRANSFORM, Family
 from roofmodel.models.fields import (
     COUNT,
     DROPOUT_10_PERCENT,
@@ -77,6 +77,49 @@ def _relative_rows(f: Any) -> int:
     distances: int = next((limit for limit in limits if limit > 0), f["positions"])
     return 2 * distances
 
+
+MODERN_BERT = BERT.like(
+    "ModernBert",
+    classes={
+        "ForMaskedLM": (TRANSFORMED, MASKED_LM[1]._replace(bias="head_bias")),
+        "ForSequenceClassification": (TRANSFORMED._replace(rows="first"), CLASSIFIER),
+        "ForTokenClassification": (TRANSFORMED, CLASSIFIER._replace(rows="tokens")),
+        "ForQuestionAnswering": (TRANSFORMED, *BERT_HEADS["ForQuestionAnswering"]),
+        "Model": (),
+    },
+    switches=dict(
+        window_width=(WINDOW, key("local_attention", default=128)),
+        full_every=(SIZE, key("global_attn_every_n_layers", default=3)),
+    ),
+    fused_qkv=True,
+    qkv_bias=key("attention_bias", default=False),
+    out_bias=key("attention_bias", default=False),
+    rotary=1,
+    window=lambda f: f["window_width"] // 2 + 1,
+    layer_types=key(
+        "layer_types",
+        default=lambda f: [SLIDING if layer % f["full_every"] else FULL for layer in range(f["layers"])],
+    ),
+    mlp_width=key("intermediate_size", default=1152),
+    mlp_bias=key("mlp_bias", default=False),
+    gated=True,
+    fused_gate=True,
+    activation=key("hidden_activation", default="gelu"),
+    norm_bias=key("norm_bias", default=False),
+    pre_norm=True,
+    first_norm=False,
+    positions=key("max_position_embeddings", default=8192),
+    position_table=False,
+    type_rows=0,
+    head_bias=key("decoder_bias", default=True),
+    transform_bias=key("classifier_bias", default=False),
+    transform_activation=key("classifier_activation", default="gelu"),
+    dropout=0.0,
+    attention_dropout=NO_DROPOUT["attention_dropout"],
+    attention_output_dropout=lambda f: f["attention_dropout"],
+    embedding_dropout=key("embedding_dropout", default=0.0, null=0.0),
+    activation_dropout=key("mlp_dropout", default=0.0, null=0.0),
+)
 
 FAMILIES: dict[str, Family] = {
     "bert": BERT,
@@ -207,48 +250,22 @@ FAMILIES: dict[str, Family] = {
         tied=lambda f: f["tied_by_config"] or not f["legacy"],
         pooler_activation=key("pooler_hidden_act", default="gelu"),
     ),
-    "modernbert": BERT.like(
-        "ModernBert",
+    "modernbert-decoder": MODERN_BERT.like(
+        "ModernBertDecoder",
         classes={
-            "ForMaskedLM": (TRANSFORMED, MASKED_LM[1]._replace(bias="head_bias")),
-            "ForSequenceClassification": (TRANSFORMED._replace(rows="first"), CLASSIFIER),
-            "ForTokenClassification": (TRANSFORMED, CLASSIFIER._replace(rows="tokens")),
-            "ForQuestionAnswering": (TRANSFORMED, *BERT_HEADS["ForQuestionAnswering"]),
+            "ForCausalLM": (TRANSFORMED._replace(rows="logits"), LM[0]),
+            "ForSequenceClassification": (
+                TRANSFORMED._replace(rows="logits"),
+                CLASSIFIER._replace(rows="logits", bias="transform_bias"),
+            ),
             "Model": (),
         },
-        switches=dict(
-            window_width=(WINDOW, key("local_attention", default=128)),
-            full_every=(SIZE, key("global_attn_every_n_layers", default=3)),
-        ),
-        fused_qkv=True,
-        qkv_bias=key("attention_bias", default=False),
-        out_bias=key("attention_bias", default=False),
-        rotary=1,
-        window=lambda f: f["window_width"] // 2 + 1,
-        layer_types=key(
-            "layer_types",
-            default=lambda f: [SLIDING if layer % f["full_every"] else FULL for layer in range(f["layers"])],
-        ),
-        mlp_width=key("intermediate_size", default=1152),
-        mlp_bias=key("mlp_bias", default=False),
-        gated=True,
-        fused_gate=True,
-        activation=key("hidden_activation", default="gelu"),
-        norm_bias=key("norm_bias", default=False),
-        pre_norm=True,
-        first_norm=False,
-        positions=key("max_position_embeddings", default=8192),
-        position_table=False,
-        type_rows=0,
-        head_bias=key("decoder_bias", default=True),
-        transform_bias=key("classifier_bias", default=False),
-        transform_activation=key("classifier_activation", default="gelu"),
-        dropout=0.0,
-        attention_dropout=NO_DROPOUT["attention_dropout"],
-        attention_output_dropout=lambda f: f["attention_dropout"],
-        embedding_dropout=key("embedding_dropout", default=0.0, null=0.0),
-        activation_dropout=key("mlp_dropout", default=0.0, null=0.0),
+        encoder=False,
+        refuses=(),
+        fused_qkv=False,
+        window=lambda f: f["window_width"] // 2,
     ),
+    "modernbert": MODERN_BERT,
     "nomic_bert": BERT.like(
         "NomicBert",
         classes={suffix: BERT_HEADS[suffix] for suffix in BERT_HEADS if suffix != "ForQuestionAnswering"}

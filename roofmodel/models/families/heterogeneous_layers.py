@@ -86,7 +86,10 @@ def _layer_list(value: Any) -> Any:
 
 
 def _listed_moe_layers(f: Any) -> list[int]:
-    return [int(layer >= 3 if f["moe_layers"] is None else layer in f["moe_layers"]) for layer in range(f["layers"])]
+    return [
+        int(layer >= f["dense"] if f["moe_layers"] is None else layer in f["moe_layers"])
+        for layer in range(f["layers"])
+    ]
 
 
 def _rotary_fraction(kind: str) -> Any:
@@ -222,6 +225,7 @@ FAMILIES: dict[str, Family] = {
                 key("mlp_layer_types", default=None, read=SPARSE_LAYERS),
             ),
             moe_layers=(INDICES, key("moe_layers_enum", default=None, read=_layer_list)),
+            dense=(COUNT, key("first_k_dense_replace", default=3)),
             overrides=(OVERRIDES, key("per_layer_config", default=None, read=_uniform_overrides)),
             sliding_heads=(
                 SIZE,
@@ -241,7 +245,7 @@ FAMILIES: dict[str, Family] = {
         attention_gate="head",
         mlp_width=key("intermediate_size", default=11264),
         activation="silu",  # the class ignores the config
-        experts=key("n_routed_experts", "moe_num_experts", "num_local_experts", default=288),
+        experts=key("n_routed_experts", "moe_num_experts", "num_local_experts", "num_experts", default=288),
         experts_active=key(ACTIVE, "moe_top_k", default=8),
         expert_width=key("moe_intermediate_size", default=1280),
         expert_layers=_without_extra_layers("sparse_written", _listed_moe_layers),

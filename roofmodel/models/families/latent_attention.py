@@ -50,6 +50,12 @@ def sparse_from(first: Any) -> Any:
     return lambda f: ["dense" if layer < first(f) else "sparse" for layer in range(f["layers"])]
 
 
+def _sparse_every(f: Any) -> list[str]:
+    """`sparse` for each layer from the first one with experts on whose number is a multiple."""
+    first, every = f["sparse_first"], max(f["sparse_every"], 1)
+    return ["sparse" if layer >= first and layer % every == 0 else "dense" for layer in range(f["layers"])]
+
+
 def _pattern(value: Any) -> Any:
     if isinstance(value, str) and set(value) <= set("FS"):
         return ["full" if letter == "F" else "shared" for letter in value]
@@ -151,6 +157,20 @@ FAMILIES: dict[str, Family] = {
         dense_first=0,
         expert_layers=key("mlp_layer_types", default=sparse_from(lambda f: 1), read=SPARSE_LAYERS),
         positions=key("max_position_embeddings", default=202752),
+    ),
+    "axk1": DEEPSEEK.like(
+        "AXK1",
+        switches=SHARED
+        | dict(
+            sparse_first=(COUNT, key("first_k_dense_replace", default=1)),
+            sparse_every=(COUNT, key("moe_layer_freq", default=1)),
+        ),
+        **NODE_LIMITED,
+        experts=key(*ROUTED, default=192),
+        dense_first=1,
+        expert_layers=key("mlp_layer_types", default=_sparse_every, read=SPARSE_LAYERS),
+        expert_out_norm=True,
+        positions=key("max_position_embeddings", default=32768),
     ),
     "mistral4": DEEPSEEK.like(
         "Mistral4",

@@ -139,7 +139,7 @@ FAMILIES: dict[str, Family] = {
         **NODE_LIMITED,
         query_latent=None,
         latent_rotary=True,
-        latent_gate=True,
+        latent_gate="head",
         mixers=key("layer_types", default=_one_full_in, read=_mixers),
         linear_heads=lambda f: f["heads"],
         # the class overwrites `head_dim` with the head size of latent attention

@@ -140,6 +140,16 @@ FAMILIES: dict[str, Family] = {
         positions=key("max_position_embeddings", default=131072),
         tied=key("tie_word_embeddings", default=True),
     ),
+    "bitnet": LLAMA.like(
+        "BitNet",
+        classes=MODEL,
+        kv_heads=key("num_key_value_heads", default=5, null=lambda f: f["heads"]),
+        head_dim=lambda f: f["hidden"] // f["heads"],
+        inner_norm=True,
+        mlp_width=key("intermediate_size", default=6912),
+        mlp_bias=False,
+        activation=key("hidden_act", default="relu2"),
+    ),
     "hunyuan_v1_dense": HUNYUAN,
     "cwm": LLAMA.like(
         "Cwm",

@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
-from roofmodel.models.families import Family
+from typing import Any
+
+from roofmodel.models.families import LM, Family
+from roofmodel.models.families.latent_attention import SPARSE_LAYERS, sparse_from
 from roofmodel.models.families.llama import FAMILIES as LLAMA_FAMILIES
-from roofmodel.models.families.llama import GLM, PARTIAL, QWEN2
+from roofmodel.models.families.llama import GLM, LLAMA, PARTIAL, QWEN2
 from roofmodel.models.families.llama_variants import FAMILIES as LLAMA_VARIANTS
 from roofmodel.models.families.llama_variants import HUNYUAN
 from roofmodel.models.families.mixture_of_experts import FAMILIES as MOE_FAMILIES
 from roofmodel.models.families.mixture_of_experts import GLM4_MOE
-from roofmodel.models.fields import COUNT, key
+from roofmodel.models.fields import COUNT, FLAG, FULL, SLIDING, WIDTHS, FieldType, key
 
 TEXT_MODEL = {"TextModel": ()}  # the multimodal class holds the head
+
+NORM_OF_QUERIES = FieldType(lambda v: v in ("olmo", "qwen3"), "olmo or qwen3")
+
+
+def _every_fourth_from_the_last(f: Any, chosen: Any, other: Any) -> list[Any]:
+    return [other if (f["layers"] - 1 - layer) % 4 else chosen for layer in range(f["layers"])]
+
+
+def _with_rotary(bases: Any) -> Any:
+    """Layers whose base is 0 have no rotary embedding."""
+    return [int(base != 0) for base in bases] if isinstance(bases, list) else bases
+
+
+def _image_experts(f: Any) -> Any:
+    """Parameters of the experts, routers and corrections that only image tokens use."""
+    return sum(f["expert_layers"]) * f["experts"] * (3 * f["hidden"] * f["widths"][1] + f["hidden"] + 1)
+
 
 QWEN2_VL = QWEN2.like(
     "Qwen2VL",
@@ -57,6 +77,88 @@ FAMILIES: dict[str, Family] = {
         experts_active=key("num_experts_per_tok", default=8),
         expert_width=key("moe_intermediate_size", default=768),
         positions=key("max_position_embeddings", default=32768),
+        tied=False,
+    ),
+    "cohere_compass_text": LLAMA_FAMILIES["cohere2"].like(
+        "CohereCompass",
+        classes={"ForCausalLM": LM, "TextModel": ()},
+        config="CohereCompassTextConfig",
+        switches={},
+        head_dim=lambda f: f["hidden"] // f["heads"],
+        layer_types=key("layer_types", default=lambda f: [FULL] * f["layers"]),
+        rotary_layers=None,
+    ),
+    "muse_glimmer_text": LLAMA.like(
+        "MuseGlimmer",
+        classes=TEXT_MODEL,
+        config="MuseGlimmerTextConfig",
+        kv_heads=key("num_key_value_heads", default=2),
+        head_dim=key("head_dim", default=128),
+        window=key("sliding_window", default=2048, null=None),
+        layer_types=key("layer_types", default=lambda f: _every_fourth_from_the_last(f, FULL, SLIDING)),
+        rotary_layers=key(
+            "layer_rope_theta", default=lambda f: _every_fourth_from_the_last(f, 0, 1), read=_with_rotary
+        ),
+        out_norm=True,
+        qk_norm=True,
+        qk_norm_gains="none",
+        attention_gate="element",
+        mlp_width=key("intermediate_size", default=19968),
+        mlp_bias=False,
+        activation=key("hidden_activation", default="silu"),
+        embedding_norm=True,
+        embedding_norm_gain=False,
+        positions=key("max_position_embeddings", default=131072),
+        tied=False,
+    ),
+    "cosmos3_edge_text": LLAMA.like(
+        "Cosmos3Edge",
+        classes=TEXT_MODEL,
+        config="Cosmos3EdgeTextConfig",
+        kv_heads=key("num_key_value_heads", default=8, null=lambda f: f["heads"]),
+        head_dim=key("head_dim", default=128, null=lambda f: f["hidden"] // f["heads"]),
+        mlp_width=key("intermediate_size", default=9216),
+        gated=False,
+        activation=key("hidden_act", default="relu2"),
+        positions=key("max_position_embeddings", default=131072),
+        tied=False,
+    ),
+    "molmo2_text": LLAMA.like(
+        "Molmo2",
+        classes=TEXT_MODEL,
+        config="Molmo2TextConfig",
+        switches=dict(
+            norm_kind=(NORM_OF_QUERIES, key("qk_norm_type", default="qwen3")),
+            norm_after=(FLAG, key("norm_after", default=False)),
+            extra_rows=(COUNT, key("additional_vocab_size", default=128)),
+        ),
+        kv_heads=key("num_key_value_heads", default=8),
+        head_dim=key("head_dim", default=128),
+        out_bias=False,
+        pre_norm=lambda f: not f["norm_after"],
+        out_norm=lambda f: f["norm_after"],
+        final_norm=True,
+        qk_norm=True,
+        qk_norm_gains=lambda f: "each" if f["norm_kind"] == "olmo" else "shared",
+        unused_parameters=lambda f: f["extra_rows"] * f["hidden"],  # rows of the tokens that mark images
+        mlp_width=key("intermediate_size", default=12288),
+        mlp_bias=False,
+        positions=key("max_position_embeddings", default=36864),
+        tied=False,
+    ),
+    "ernie4_5_vl_moe_text": MOE_FAMILIES["ernie4_5_moe"].like(
+        "Ernie4_5_VLMoe",
+        classes=TEXT_MODEL,
+        config="Ernie4_5_VLMoeTextConfig",
+        switches=dict(
+            n_shared=(COUNT, key("moe_num_shared_experts", default=2)),
+            widths=(WIDTHS, key("moe_intermediate_size", default=lambda f: [1536, 512])),
+        ),
+        expert_width=lambda f: f["widths"][0],
+        unused_parameters=_image_experts,
+        moe_every=1,
+        dense_first=1,
+        expert_layers=key("mlp_layer_types", default=sparse_from(lambda f: 1), read=SPARSE_LAYERS),
         tied=False,
     ),
     "glm4v_text": GLM4V,

@@ -98,7 +98,6 @@ BLOCKS = {
     **MIXER_WORDS, "M": "mamba2", "*": "attention", "mlp": "mlp", "-": "mlp", "moe": "experts", "E": "experts",
 }  # fmt: skip
 PATTERN = FieldType(lambda v: isinstance(v, str) and set(v) <= set("M*-E"), "a text of the letters M, *, - and E")
-NO_LATENT = FieldType(lambda v: False, "null; experts on a latent vector are not counted")
 
 
 def _blocks(blocks: Any) -> Any:
@@ -176,7 +175,6 @@ FAMILIES: dict[str, Family] = {
         "NemotronH",
         classes=heads("ForCausalLM", "Model"),
         switches=dict(
-            expert_latent_size=(NO_LATENT, key("moe_latent_size", default=None)),
             pattern=(PATTERN, key("hybrid_override_pattern", default=None)),
         ),
         layers=lambda f: len(f["mixers"]),
@@ -204,6 +202,8 @@ FAMILIES: dict[str, Family] = {
         experts=key("n_routed_experts", "num_local_experts", default=8),
         experts_active=key(ACTIVE, default=2),
         expert_width=key("moe_intermediate_size", default=7688),
+        expert_latent=key("moe_latent_size", default=None),
+        expert_latent_bias=key("mlp_bias", default=False),
         shared_width=key("moe_shared_expert_intermediate_size", default=7688),
         positions=key("max_position_embeddings", default=4096),
         tied=False,  # the class ignores the config

@@ -5,17 +5,12 @@ Their keys also fit other families, whose count would be wrong. So no other fami
 
 from __future__ import annotations
 
-_COMPRESSED = "attention to compressed keys in addition to a window, and hyper-connections between layers"
-
 UNSUPPORTED: dict[str, str] = {
-    "axk1": "a norm after the experts of some layers",
     "axk2": "gates within latent attention and within norms",
     "big_bird": "attention to blocks of tokens, some of them chosen at random",
     "bigbird_pegasus": "attention to blocks of tokens, some of them chosen at random",
-    "bitnet": "norms before the output projections of attention and MLP",
     "blt": "bytes that are grouped into patches of variable length",
-    "deepseek_ref": _COMPRESSED,
-    "deepseek_v4": _COMPRESSED,
+    "cpmant": "a bias for pairs of segments, and learned tokens for each task",
     "doge": "attention masks computed from values, and experts selected by product keys",
     "dots3_note_text": "latent attention with different sizes in sliding-window layers",
     "gemma3n_text": "several parallel streams of activations (AltUp)",
@@ -23,7 +18,6 @@ UNSUPPORTED: dict[str, str] = {
     "gemma4_unified_assistant": "the keys and values of another model",
     "glm5_next_text": "linear attention, latent attention, and hyper-connections between layers",
     "hrm_text": "layers that run in nested loops",
-    "hy_v4": "hyper-connections between layers",
     "inkling2_text": "short convolutions on keys and values, and relative positions computed from queries",
     "inkling_text": "short convolutions on keys and values, and relative positions computed from queries",
     "jetmoe": "query and output projections that a router selects",
@@ -38,6 +32,7 @@ UNSUPPORTED: dict[str, str] = {
     "muse_spark_text": "learned gates on residual sums",
     "nemotron-nas": "layers of different sizes, some without attention or MLP",
     "nllb-moe": "experts with a token capacity",
+    "phi4_multimodal": "layers for images and sound within the text model",
     "qwen4_exp_text": "linear attention, an indexer, and several gated streams between layers",
     "recurrent_gemma": "recurrent blocks (RG-LRU)",
     "reformer": "attention to tokens grouped by hashing (LSH)",

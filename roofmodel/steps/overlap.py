@@ -1,0 +1,136 @@
+"""What an engine overlaps in a training step with tensor or data parallelism (`training.overlaps` of its file).
+
+- `gradients`: gradients are reduced bucket by bucket during the backward pass of the last microbatch; the last bucket
+  follows it. Megatron-LM's buckets have 40 M parameters, or 1 M for each replica if that is more
+  (`megatron/core/distributed/distributed_data_parallel.py`).
+- `parameters`: weights that other replicas updated are gathered likewise during the forward pass of the first
+  microbatch.
+- `tensor_parallel`: the collectives of a sharded sequence overlap with GEMMs as in TransformerEngine by default
+  (`transformer_engine/pytorch/module/base.py`, `initialize_ub`), by one of three methods:
+  - `ring_exchange`: an all-gather before a GEMM, by copy engines, in as many parts as GPUs share a layer;
+  - `pipeline`: a reduce-scatter after a GEMM of the forward pass, by 16 SMs, in 4 parts;
+  - `bulk`: a collective that no GEMM beside it waits for (the input gathered again for the gradients of weights, the
+    reduced gradient of the input), by 16 SMs. GEMMs hide all of it.
+  With the first two, the GEMM runs in the same parts, assumed one after the other: each has waves of its own, and all
+  but one part of the collective are hidden. GEMMs do not have the SMs that copy. They are limited by computation, so
+  that the DRAM traffic of the collective is not counted.
+
+What overlap costs is at most what it hides, so that it never makes a step slower. Exchanges of gradients and weights
+cost nothing here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import takewhile
+
+from roofmodel.counting.workload import Step
+from roofmodel.models.architecture import ReferenceCode
+from roofmodel.numbers.algebra import Number, is_just, maximum, minimum
+from roofmodel.steps.placed import NO_TIME, Placed, ReplicaTimes, sum_of
+from roofmodel.steps.placed import placed as placed_on
+from roofmodel.timing.engine import Timing
+from roofmodel.timing.timing import Expected
+
+BUCKET_PARAMETERS, BUCKET_PARAMETERS_PER_REPLICA = 40_000_000, 1_000_000
+REDUCE_SCATTER_PARTS, COPYING_MULTIPROCESSORS = 4, 16  # num_splits and num_sm of `pipeline` and `bulk`
+PASSES = {"forward": ("forward",), "backward": ("backward", "recomputation")}
+
+
+def with_overlap(placed: Sequence[Placed], step: Step, timing: Timing, times: ReplicaTimes) -> ReplicaTimes:
+    """The times of the replicas with what the engine hides, and what this costs."""
+    parallel, overlaps = step.parallel, step.parallel.overlaps
+    in_layers, slower, once = NO_TIME, NO_TIME, NO_TIME
+    if "tensor_parallel" in overlaps and parallel.sequence:
+        for stages in PASSES.values():
+            own = [each for each in placed if each.operator.stage in stages and not each.operator.runs_once_per_step]
+            found = _beside_gemms(own, step, timing)
+            if found is None:
+                return times._replace(contention=None, hidden=None)
+            in_layers, slower = in_layers + found[0], slower + found[1]
+    for overlap, prefix, stages in (
+        ("gradients", "gradients.", PASSES["backward"]), ("parameters", "weights.", PASSES["forward"])
+    ):  # fmt: skip
+        exchanges = [each for each in placed if each.operator.name.startswith(prefix)]
+        if overlap not in overlaps or not exchanges:
+            continue
+        computed = (each for each in placed if each.operator.stage in stages and each.operator.collective is None)
+        exchanged, seconds = sum_of(exchanges), sum_of(computed)
+        if exchanged is None or seconds is None:
+            return times._replace(hidden=None)
+        once = once + _hidden(exchanged, 1 - 1 / _buckets(exchanges, step), (1 / step.microbatches) * seconds)
+    contention = times.contention and times.contention + slower
+    hidden = in_layers + once if times.hidden is NO_TIME else times.hidden
+    each_microbatch = (1 / step.microbatches) * (in_layers + -1 * slower)
+    return times._replace(contention=contention, hidden=hidden, saved_in_layers=each_microbatch)
+
+
+def _beside_gemms(own: Sequence[Placed], step: Step, timing: Timing) -> tuple[Expected, Expected] | None:
+    """What GEMMs hide of the collectives of a pass, and how much longer they take meanwhile; None if unknown."""
+    sent, copied_by_multiprocessors, in_parts = NO_TIME, NO_TIME, NO_TIME
+    for place, each in enumerate(own):
+        if not _shards_sequence(each):
+            continue
+        gathers = each.operator.collective is not None and each.operator.collective.name == "all_gather"
+        near = own[place + 1 :] if gathers else own[max(place - 1, 0) : place]
+        gemms = [*takewhile(_has_tokens_as_rows, near)]
+        parts = step.parallel.tp if gathers else REDUCE_SCATTER_PARTS
+        seconds, longer = sum_of([each]), _in_parts(gemms, parts, step, timing)
+        if seconds is None or longer is None:
+            return None
+        hideable = (1 - 1 / parts if gemms else 1) * seconds
+        sent, in_parts = sent + hideable, in_parts + longer
+        if not (gathers and gemms):
+            copied_by_multiprocessors = copied_by_multiprocessors + hideable
+    computed = sum_of(each for each in own if each.operator.kind == "gemm" and each.operator.layers is not None)
+    if computed is None:
+        return None
+    share = COPYING_MULTIPROCESSORS / (timing.device.multiprocessors or COPYING_MULTIPROCESSORS)
+    hidden = _hidden(sent, 1, computed)
+    return hidden, _hidden(in_parts + share * copied_by_multiprocessors, 1, hidden)
+
+
+def _has_tokens_as_rows(placed: Placed) -> bool:
+    """Whether the operator is a GEMM of a layer that can run in parts of the tokens: no gradient of weights."""
+    op = placed.operator
+    return op.kind == "gemm" and op.layers is not None and "t" in op.sizes and not op.name.endswith(".grad_weight")
+
+
+def _in_parts(gemms: Sequence[Placed], parts: Number, step: Step, timing: Timing) -> Expected | None:
+    """Seconds that GEMMs take longer if they run in parts of the tokens; None if unknown."""
+    split = [
+        replace(
+            op, sizes={**op.sizes, "t": op.sizes["t"] / parts}, matmul_flops=op.matmul_flops / parts,
+            vector_flops=op.vector_flops / parts,
+        )
+        for op in (each.operator for each in gemms)
+    ]  # fmt: skip
+    dtype, longer = step.widths.compute, NO_TIME
+    bounds = [each.placement for each in placed_on(split, timing.device, dtype)]
+    for each, part in zip(gemms, timing.runs(split, bounds, dtype, ReferenceCode()), strict=True):
+        if each.expected is None or each.run.expected is None or part.expected is None:
+            return None
+        more = maximum(parts * part.expected.value / each.run.expected.value - 1, 0)
+        longer = longer + each.operator.count * more * each.expected
+    return longer
+
+
+def _shards_sequence(placed: Placed) -> bool:
+    """Whether the operator gathers or reduces and scatters the tokens of a layer over neighboring GPUs."""
+    collective = placed.operator.collective
+    if collective is None or placed.operator.layers is None:
+        return False
+    return collective.name in ("all_gather", "reduce_scatter") and is_just(collective.rank_stride, 1)
+
+
+def _buckets(exchanges: Iterable[Placed], step: Step) -> Number:
+    """The number of buckets of gradients or weights, at least 1."""
+    parameters = sum(each.operator.sizes["W"] for each in exchanges)
+    size = maximum(BUCKET_PARAMETERS, BUCKET_PARAMETERS_PER_REPLICA * step.parallel.dp)
+    return maximum(parameters / size, 1.0)
+
+
+def _hidden(exchanged: Expected, share: Number, computed: Expected) -> Expected:
+    """What computation hides of an exchange, of which only a share can overlap."""
+    return Expected(*(minimum(share * sent, seconds) for sent, seconds in zip(exchanged, computed, strict=True)))
