@@ -122,9 +122,12 @@ def _model(
     colors = _GroupColors()
 
     def document_of(traced: study.TracedEstimate) -> dict[str, Any]:
-        memory = {**MEMORY_OF_A_GPU.record(traced.memory), "fits": traced.fits}
+        memory = {
+            engine: {**MEMORY_OF_A_GPU.record(needed), "fits": traced.fits[engine]}
+            for engine, needed in traced.memory.items()
+        }
         return {
-            engine: _traced_phase(estimate, traced.updates.get(engine), rows, colors) | {"memory": memory}
+            engine: _traced_phase(estimate, traced.updates.get(engine), rows, colors) | {"memory": memory[engine]}
             for engine, estimate in traced.estimates.items()
         }
 

@@ -28,6 +28,7 @@ Each combination of options that are not numbers (`Variant`, and the engine) has
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import count, product
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
@@ -35,7 +36,7 @@ from roofmodel.counting import phases, training
 from roofmodel.counting.operator import Cost, Operator
 from roofmodel.counting.passes import Memory
 from roofmodel.counting.tensors import FORMATS, Format, Widths
-from roofmodel.counting.workload import Parallel, Workload
+from roofmodel.counting.workload import Parallel, Step, Workload
 from roofmodel.devices.calibration import TIMINGS, Calibration, Fit, Fitted
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Level, Link, Pipe, Unaligned
@@ -43,6 +44,7 @@ from roofmodel.engines.engine import Engine, default_for
 from roofmodel.engines.engine_file import ANY, KINDS
 from roofmodel.errors import WorkloadError
 from roofmodel.models.architecture import Architecture
+from roofmodel.numbers.algebra import Number
 from roofmodel.numbers.traced import Cases, Trace, Undecided, results
 from roofmodel.options.values import Optimizer, Phase
 from roofmodel.options.workload import DECLARED, Options
@@ -78,13 +80,13 @@ class Variant(NamedTuple):
 class TracedEstimate(NamedTuple):
     """The estimate of a variant, whose figures are formulas.
 
-    The optimizer of a training step changes its last operator only: `updates` has its cases.
+    All are by engine. The optimizer of a training step changes its last operator only: `updates` has its cases.
     """
 
-    estimates: Mapping[str, PhaseEstimate]  # by engine
-    memory: Memory
-    fits: Any
-    updates: Mapping[str, Cases[Placed]]  # by engine; empty except in training
+    estimates: Mapping[str, PhaseEstimate]
+    memory: Mapping[str, Memory]
+    fits: Mapping[str, Any]
+    updates: Mapping[str, Cases[Placed]]  # empty except in training
 
 
 Document = TypeVar("Document")
@@ -143,9 +145,14 @@ def _traced(
         step = step._replace(logit_positions=trace.input("positions", 1))
 
     def traced_estimate() -> Document:
-        first, *others = (traced_engine(name) for name in engines(arch, variant.phase))
+        every = [traced_engine(name) for name in engines(arch, variant.phase)]
+        first, *others = every
         estimate = phase_estimate(arch, device, step, first)
-        needed = phases.phase_memory(arch, step, phases.weight_bytes(arch, step), [estimate.operators])
+        weights = phases.weight_bytes(arch, step)
+        memory = {
+            engine.id: Memory(*trace.trace_branches(partial(_memory, arch, work, step, engine, weights, estimate)))
+            for engine in every
+        }
         estimates = {first.id: estimate, **{engine.id: timed(estimate, Timing(device, engine)) for engine in others}}
         updates = dict[str, Cases[Placed]]()
         if variant.phase == "train":
@@ -153,7 +160,7 @@ def _traced(
             state_bytes = trace.trace_branches(
                 lambda: training.optimizer_state_bytes(parameters, widths, optimizer_named(optimizer))
             )
-            needed = needed._replace(optimizer=state_bytes)
+            memory = {name: needed._replace(optimizer=state_bytes) for name, needed in memory.items()}
             for name, phase in estimates.items():
                 estimates[name], updates[name] = _with_optimizer_step(
                     phase,
@@ -161,8 +168,9 @@ def _traced(
                     Timing(device, traced_engine(name)),
                     trace,
                 )
-        fits = needed.total <= usable_memory(device, work)
-        return document_of(TracedEstimate(estimates, needed, fits, updates))
+        usable = usable_memory(device, work)
+        fits = {name: needed.total <= usable for name, needed in memory.items()}
+        return document_of(TracedEstimate(estimates, memory, fits, updates))
 
     try:
         return trace.cases(traced_estimate)
@@ -170,6 +178,15 @@ def _traced(
         raise WorkloadError(
             f"{arch.name} cannot be explored: its {variant.phase} has too many different cases"
         ) from None
+
+
+def _memory(
+    arch: Architecture, work: Workload, step: Step, engine: Engine, weights: Number, estimate: PhaseEstimate
+) -> Memory:
+    """The memory of a step with gradients and logits in the formats in which this engine keeps them."""
+    own = work._replace(engine=engine).step(step.phase)
+    kept = step._replace(gradients=own.gradients, logits=own.logits)
+    return phases.phase_memory(arch, kept, weights, [estimate.operators])
 
 
 def _with_optimizer_step(

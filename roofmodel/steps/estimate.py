@@ -134,8 +134,11 @@ def estimate(arch: Architecture, device: Device, *, loader: Loader | None = None
 
     def total(sizes: Mapping[str, int]) -> Number:
         memory, length = formula.at(sizes), sizes.get("context", sizes.get("seq"))
-        if work.engine.memory is None or not work.engine.memory.whole_prompts or length is None:
+        if length is None or work.options.max_len is not None:
             return needed_bytes(starts, memory)
+        if work.engine.memory is None or not work.engine.memory.whole_prompts:
+            # The longest request is one of the workload, whose cache `memory` counts.
+            return needed_bytes([start._replace(request=0) for start in starts], memory)
         return needed_bytes(server_starts(arch, device, work, walk, length), memory)
 
     pipeline, loader_notes = _with_loader(arch, device, estimates[0], loader) if loader else (None, ())

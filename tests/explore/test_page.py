@@ -32,7 +32,7 @@ from roofmodel.explore.traced_estimate import (
 )
 from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
-from roofmodel.options.workload import DECLARED
+from roofmodel.options.workload import DECLARED, MEMORY_UTILIZATION
 from roofmodel.steps.estimate import estimate
 from roofmodel.steps.parallelism import expert_groups_nest, tp_by_ep
 from roofmodel.steps.placed import ENERGY_KEYS
@@ -159,12 +159,13 @@ def situations(draw: random.Random, models: Sequence[str]) -> Iterator[tuple[str
         yield name, device, options
 
 
-@pytest.mark.usefixtures("only_times_and_memory")
+@pytest.mark.usefixtures("only_times_and_memory", "replicas_as_on_the_page")
 def test_every_number_of_the_page_equals_the_estimate(page: Any, made: Path) -> None:
     huge = 0
     for name, device, options in situations(random.Random(6), (*PACKAGED, str(made.parent / "latent.json"))):
-        exchange = {"data_parallel": "sequential"} if options["phase"] == "train" else {}  # as on the page
-        exchange["sustained"] = "off"
+        exchange = {"sustained": "off"}  # as on the page
+        if options["phase"] == "train":
+            exchange["overlap"] = "none"
         report = estimate(hub.load(name), device, **{"weights": options["dtype"]} | exchange | options)
         expected = to_dict(report)
         usual: dict[str, Any] = {"weights": "", "kv": "", "tp": 1, "dp": 1, "ep": 1}
@@ -173,12 +174,13 @@ def test_every_number_of_the_page_equals_the_estimate(page: Any, made: Path) -> 
         (phase,) = expected["phases"]
         phase.pop("stages", None)  # not traced: the page does not show these sums of operators
         phase["totals"] = {key: value for key, value in phase["totals"].items() if key not in ENERGY_KEYS}
-        ops = OPERATORS.records(
-            report.phases[0].placed
-        )  # the page divides the time of a fused kernel over its operators
+        # The page divides the time of a fused kernel over its operators.
+        ops = OPERATORS.records(report.phases[0].placed)
         phase["ops"] = [{key: row[key] for key in row if key not in OF_DEVICE} for row in ops]
         assert list(differences(found, phase, where)) == []
         memory = {key: expected["memory"][key] for key in found["memory"]}
+        if device.capacity is not None:  # the page does not count as a serving engine does
+            memory["fits"] = memory["total"] <= MEMORY_UTILIZATION * device.capacity
         assert list(differences(found["memory"], memory, where)) == []
         huge += phase["totals"]["matmul_flops"] > 2**53
     assert huge > 10  # workloads with counts that a float cannot represent

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from roofmodel.models import hub
 from roofmodel.models.config import architecture
 from roofmodel.models.families import FAMILIES
 from roofmodel.steps.estimate import Estimate, describe_workload, estimate
+from roofmodel.steps.placed import by_kernel
 from tests import draws
 
 MIXED: dict[str, Any] = {"dtype": "fp8", "activations": "fp16"}
@@ -33,12 +35,16 @@ def test_every_operator_of_every_family_has_bound_and_expected_time(model_type: 
     config = draws.config(model_type, random.Random(1))
     device = Device.load("h100")
     for phase in (None, "train"):
-        for placed in (
-            p for e in estimate(architecture(config, "x", "x"), device, phase=phase).phases for p in e.placed
-        ):
-            assert placed.expected is not None, placed.operator.name
-            assert placed.expected.low <= placed.expected.value <= placed.expected.high
-            assert placed.is_fused or placed.expected.value >= placed.placement.bound_seconds >= 0
+        for report in estimate(architecture(config, "x", "x"), device, phase=phase).phases:
+            for placed in report.placed:
+                assert placed.expected is not None, placed.operator.name
+                assert 0 <= placed.expected.low <= placed.expected.value <= placed.expected.high
+            for row in chain.from_iterable(by_kernel(report.placed, device.bandwidth)):
+                if row.kernel_placement is None:
+                    assert row.fused_into and row.expected is None
+                else:
+                    assert row.expected is not None
+                    assert row.expected.value >= row.kernel_placement.bound_seconds >= 0, row.operator.name
 
 
 def test_source_and_prompt_of_an_encoder_decoder_have_equal_default_lengths() -> None:
@@ -333,7 +339,7 @@ def test_an_expected_time_is_the_sum_of_its_kernels_and_its_host_and_above_the_b
     ):
         steps, of_engine = {"train": 0, "generate": 1 + 128}.get(phase, 1), Engine.load("vllm@0.12").host
         host = steps * (of_engine.step + of_engine.sequence)
-        kernels = sum(op["count"] * op["expected_seconds"] for op in ops)
+        kernels = sum(op["count"] * op["expected_seconds"] for op in ops if not op["fused_into"])
         assert totals["expected_seconds"] == pytest.approx(kernels + host)
         assert totals["bound_seconds"] <= totals["expected_low_seconds"] - host <= kernels
         assert kernels <= totals["expected_high_seconds"] - host
@@ -524,9 +530,9 @@ def test_missing_fields_of_a_calibrated_device_give_a_note(missing: dict[str, An
 )  # fmt: skip
 def test_memory_above_the_utilization_gives_a_warning(hw: str, share: float, fragment: str) -> None:
     """GDDR has no extra memory for ECC bits."""
-    device, needed = Device.load(hw), run("gpt2").memory.total
+    device, needed = Device.load(hw), run("gpt2", engine="torch").memory.total
     dram = device.levels["dram"]._replace(capacity=int(needed / share))
-    found = estimate(hub.load("gpt2"), replace(device, levels={**device.levels, "dram": dram}))
+    found = estimate(hub.load("gpt2"), replace(device, levels={**device.levels, "dram": dram}), engine="torch")
     assert found.fits is (share < 0.9)
     warnings = [note for note in map(str, found.notes) if "left for memory that is not counted" in note]
     assert len(warnings) == bool(fragment)
@@ -547,9 +553,18 @@ def test_the_workload_text_has_only_options_of_the_model(model: str, options: di
 
 
 def test_no_batch_is_suggested_if_none_fits() -> None:
-    report = roofmodel.estimate("llama-3.1-8b", "a100", phase="decode", context=540000)  # 131 kB per token: 71 GB
+    asked: dict[str, Any] = {"phase": "decode", "context": 540000}  # 131 kB per token: 71 GB
+    report = roofmodel.estimate("llama-3.1-8b", "a100", **asked, engine="torch")
     assert str(describe_largest(report.estimate)).startswith("0, no batch fits; longest context at batch 1: 467")
     assert 467_000 < (0.9 * 80 * 2**30 - 2 * 8_030_261_248) / 131_072 < 468_000  # all usable memory
+    for engine in ("vllm", "sglang", "trtllm"):
+        served = roofmodel.estimate("llama-3.1-8b", "a100", **asked, engine=engine)
+        longest = served.estimate.largest_context
+        assert served.estimate.largest_batch == 0
+        assert longest is not None
+        for context, fits in ((longest, True), (longest + 1, False)):
+            found = roofmodel.estimate("llama-3.1-8b", "a100", phase="decode", context=context, engine=engine).estimate
+            assert found.fits is fits, engine
 
 
 def test_a_note_names_the_options_of_fp8_gemms_for_a_checkpoint_in_fp8_blocks() -> None:
