@@ -89,7 +89,10 @@ class Report(Result):
             latencies = {latency: expected and expected + phase.outside_steps} if latency else {}
             limit = phase.limit if self.estimate.has_total else None
             rows.append({"phase": name, "bound": limit, **totals, **memory, **latencies})
-        return [*rows, *({f"op.{key}": value for key, value in op.items()} for op in super().rows_to_check())]
+        for op in super().rows_to_check():
+            own = {key: value for key, value in op.items() if key != "expected_seconds" or not op["fused"]}
+            rows.append({f"op.{key}": value for key, value in own.items()})
+        return rows
 
     def to_frame(self) -> pandas.DataFrame:
         """One row per operator in base units, with the columns of `roof estimate --format csv`.

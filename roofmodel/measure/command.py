@@ -154,7 +154,7 @@ def measure(
     force: bool = False,
     sustained: bool = False,
     progress: ProgressCallback = no_progress,
-) -> RenderedResult:
+) -> MeasureReport | SustainedReport:
     """Measure operations on this machine with torch, for `validate` and `calibrate`.
 
     An interrupt (Ctrl-C) ends the run; its rows are kept. Raises RoofError.

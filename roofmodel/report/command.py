@@ -10,7 +10,7 @@ import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args
 
 from roofmodel.options.signature import kinds, own_types
 from roofmodel.report.base import NoteChoice, RenderedResult, Result, note_choice
@@ -120,7 +120,8 @@ def _add(app: typer.Typer, line: CommandLine) -> None:
     from roofmodel.options.signature import is_given, options_of
 
     function, run = line.function, line.run
-    result = own_types(function)["return"]
+    declared = own_types(function)["return"]
+    result = next(iter(get_args(declared)), declared)  # the first class of a union
     formats, files = _formats_and_files(line, result)
     settings = {name: dict(shown) for name, shown in line.settings.items()}
     of_run = _options_of_run(run, settings)

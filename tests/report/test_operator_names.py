@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import product
 
 from roofmodel.devices.device import Device
 from roofmodel.models.config import architecture
@@ -37,8 +38,8 @@ def test_every_label_is_of_an_operator_that_exists() -> None:
                 names |= {placed.operator.name for placed in phase.placed}
     for mla in ("absorbed", "naive"):
         names |= {placed.operator.name for phase in run("DeepSeek-V3", mla=mla).phases for placed in phase.placed}
-    for family in ("deepseek_v32", "afmoe", "minimax", "minimax_m3_vl_text"):
-        arch = architecture(draws.config(family, random.Random(1)), "drawn", "config.json")
+    for family, seed in product(("deepseek_v32", "deepseek_v4", "afmoe", "minimax", "minimax_m3_vl_text"), (1, 3)):
+        arch = architecture(draws.config(family, random.Random(seed)), "drawn", "config.json")
         for phase in estimate(arch, Device.load("h100")).phases:
             names |= {placed.operator.name for placed in phase.placed}
     shared = [("gpt2", 2), ("t5-small", 2), ("DeepSeek-V3", 2), ("DeepSeek-V2-Lite", 2), ("mamba-130m-hf", 2)]

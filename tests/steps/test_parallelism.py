@@ -370,7 +370,7 @@ def test_zero_shortens_the_optimizer_step_in_an_estimate_and_in_a_sweep(data_par
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("mixtral-8x7b-v0.1", "has parts other than attention and MLPs"),
+        ("mamba-130m-hf", "has parts other than attention, MLPs and experts"),
         ("t5-small", "is an encoder-decoder"),
         ("bert-base-uncased", "has a head that computes more than logits"),
         ("vit-base-patch16-224", "reads images"),

@@ -23,12 +23,13 @@ MAX_TRAVERSALS = 5
 
 def max_traversals(options: dict[str, Any], model: str = "gpt2") -> int:
     """Five; one more for eager attention, to count unmasked pairs. If it does not fit, six for generation, two of them
-    for larger tensor-parallel sizes, and seven for training, two of them for smaller microbatches."""
+    for larger tensor-parallel sizes, and eight for training, one of them for recomputation and two for smaller
+    microbatches."""
     fits = estimate(hub.load(model), Device.load("a100"), **options).fits
     return (
         MAX_TRAVERSALS
         + 2 * ("attention" in options)
-        + (0 if fits else {"generate": 1, "train": 2}.get(options.get("phase", ""), 0))
+        + (0 if fits else {"generate": 1, "train": 3}.get(options.get("phase", ""), 0))
     )
 
 
