@@ -317,7 +317,7 @@ def either(condition: Number, yes: Number, no: Number) -> Number:
 class ArrayFraction:
     """A fraction for each element of an int array, over a common denominator: what a Fraction is to an int.
 
-    The mean over several passes needs sums, products with ints, division rounded down and comparison.
+    The mean over several passes needs sums, differences, products with ints, division rounded down and comparison.
     """
 
     __array_ufunc__ = None  # NumPy arrays leave the arithmetic with it to this class
@@ -345,6 +345,9 @@ class ArrayFraction:
 
     def __neg__(self) -> ArrayFraction:
         return ArrayFraction(-self.numerators, self.denominator)
+
+    def __sub__(self, other: Number) -> Number:
+        return self + -other
 
     def __floordiv__(self, other: int) -> Number:
         return self.numerators // (self.denominator * other)
