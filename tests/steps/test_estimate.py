@@ -41,7 +41,8 @@ def test_every_operator_of_every_family_has_bound_and_expected_time(model_type: 
                 assert 0 <= placed.expected.low <= placed.expected.value <= placed.expected.high
             for row in chain.from_iterable(by_kernel(report.placed, device.bandwidth)):
                 if row.kernel_placement is None:
-                    assert row.fused_into and row.expected is None
+                    assert row.fused_into
+                    assert row.expected is None
                 else:
                     assert row.expected is not None
                     assert row.expected.value >= row.kernel_placement.bound_seconds >= 0, row.operator.name
