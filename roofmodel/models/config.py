@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 Config = Mapping[str, Any]
 
+DESCRIBED = "described in YAML"
+"""The model type of an architecture without a config of transformers (`yaml_description.py`)."""
 _MISSING = object()
 # Other JSON files of a checkpoint folder, by a key that only they have.
 NOT_A_MODEL_CONFIG = {

@@ -123,7 +123,7 @@ POSITION_KIND = _one_of("absolute", "rotary")
 PROJECTED = _one_of("tokens", "sums", "norm")
 STREAMS_HEAD = _one_of("weights", "mean")
 # Of a model described in YAML: the position encoding; the position of the norms.
-POSITION_ENCODING = _one_of("rotary", "learned", "sinusoidal", "alibi", "none")
+POSITION_ENCODING = _one_of("rotary", "learned", "sinusoidal", "alibi", "relative", "none")
 NORM_POSITION = _one_of("before", "after", "both", "sum")
 
 
@@ -173,6 +173,7 @@ FIELDS: dict[str, tuple[FieldType, Any]] = {
     "keys_without_bias": (FLAG, False),  # no key bias, although queries and values have one
     "out_bias": (FLAG, False),
     "alibi": (FLAG, False),
+    "relative_keys": (FLAG, False),
     "relative_bias": (FLAG, False),
     "relative_table_per_layer": (FLAG, False),  # each layer has a bias table of its own
     "disentangled": (DISENTANGLED_TERMS, ()),  # scores between content and relative position: c2p, p2c or both

@@ -30,7 +30,8 @@ from roofmodel.errors import (
 )
 from roofmodel.files.text_files import MAX_DEPTH, depth, expand, foreign_model, printable, read_text, rename_files
 from roofmodel.models.architecture import Architecture
-from roofmodel.models.config import architecture
+from roofmodel.models.config import DESCRIBED, architecture
+from roofmodel.models.fields import ConfigLocation
 
 CATALOG = Path(__file__).parent / "configs"
 NETWORK_TIMEOUT_SECONDS = 5
@@ -168,7 +169,10 @@ def _entry(path: Path) -> Checkpoint:
 
 def _from_entry(entry: Checkpoint, family: str | None, head: str | None = None, tuned: str = "") -> Architecture:
     """The Architecture of an entry; `tuned` is the name of a model that is fine-tuned from it."""
-    arch = architecture(_with_head(entry.config, head), entry.id, entry.id, family)
+    if entry.config["model_type"] == DESCRIBED:
+        arch = _described(entry, family, head)
+    else:
+        arch = architecture(_with_head(entry.config, head), entry.id, entry.id, family)
     notes: list[Text] = []
     if tuned:
         dated = DATE.search(TUNING.sub("", tuned)) and not DATE.search(entry.id)
@@ -183,6 +187,28 @@ def _from_entry(entry: Checkpoint, family: str | None, head: str | None = None, 
     if entry.parameters is None and head is None:
         notes.append(f"{entry.id}: its parameter count is {entry.parameters_source}")
     return replace(arch, notes=tuple(notes))
+
+
+def _described(entry: Checkpoint, family: str | None, head: str | None) -> Architecture:
+    """The Architecture of an entry whose config has the keys of a YAML description."""
+    _has_no_classes(entry.id, family, head)
+    from roofmodel.models import yaml_description
+
+    description = {key: value for key, value in entry.config.items() if key != "model_type"}
+    return yaml_description.architecture(description, entry.id, ConfigLocation(entry.id))
+
+
+def _has_no_classes(name: str, family: str | None, head: str | None) -> None:
+    """Raises ModelError where a description should be read with a class or a family of transformers."""
+    if head is not None:
+        raise ModelError(f"{name}@{head}: a YAML description states its head itself, with the key head")
+    if family is not None:
+        raise ModelError(
+            Option("family"),
+            f": {name} is a YAML description, which has no family; ",
+            Option("family"),
+            " needs a config.json",
+        )
 
 
 def _with_head(config: dict[str, Any], head: str | None) -> dict[str, Any]:
@@ -232,15 +258,7 @@ def _folder_without_config(folder: Path) -> str:
 
 
 def _from_yaml(file: Path, family: str | None, head: str | None) -> Architecture:
-    if head is not None:
-        raise ModelError(f"{file}@{head}: a YAML description states its head itself, with the key head")
-    if family is not None:
-        raise ModelError(
-            Option("family"),
-            f": {file} is a YAML description, which has no family; ",
-            Option("family"),
-            " needs a config.json",
-        )
+    _has_no_classes(str(file), family, head)
     from roofmodel.models import yaml_description
 
     return _without_folders(yaml_description.load(file), file, printable(file.name))

@@ -141,6 +141,7 @@ class Attention(NamedTuple):
     alibi: bool = False  # a bias per head and key is added to the scores
     relative_bias: bool = False  # a bias per head, query and key is added to the scores, from one table for all layers
     relative_rows: Number = 0  # rows of that table, if the layer has its own
+    relative_keys: bool = False  # queries times keys of distances, from sines and cosines (Transformer-XL)
     window: Number | None = None  # each token attends to the last `window` tokens, itself included; encoders: both ways
     window_evicts: bool = True  # the KV cache drops tokens outside the window
     chunked: bool = False  # each token attends within its chunk of `window` tokens, instead of a sliding window

@@ -13,12 +13,10 @@ from typing import Any
 from roofmodel.errors import ModelError, choices
 from roofmodel.files.text_files import YamlValue, printable, read_yaml
 from roofmodel.models.architecture import Architecture
-from roofmodel.models.config import architecture_from_row
+from roofmodel.models.config import DESCRIBED, architecture_from_row
 from roofmodel.models.families import BERT_HEADS, LM, Family
 from roofmodel.models.families.llama import one_full_in
 from roofmodel.models.fields import FLAG, NORM_POSITION, POSITION_ENCODING, SIZE, ConfigLocation, Key, key
-
-MODEL_TYPE = "described in YAML"
 
 
 def _is_one_of(field: str, *words: str) -> Callable[[Any], bool]:
@@ -50,6 +48,7 @@ ROW = Family(
         position_table=_is_one_of("position_encoding", "learned"),
         sinusoidal_positions=_is_one_of("position_encoding", "sinusoidal"),
         alibi=_is_one_of("position_encoding", "alibi"),
+        relative_keys=_is_one_of("position_encoding", "relative"),
         type_rows=key("token_types", default=0),
         embedding_norm=key("embedding_norm", default=False),
         head_bias=key("head_bias", default=False),
@@ -103,14 +102,17 @@ def load(path: Path) -> Architecture:
     root = read_yaml(path, ModelError, "a model's YAML")
     config, lines = _values(root)
     head = root.mapping().get("head")
-    word = head.text() if head else next(iter(ROW.classes))
-    if head and word not in ROW.classes:
-        raise head.error(f"'head' is {word!r}{choices(word, ROW.classes)}")
-    row = ROW._replace(encoder=config.get("causal") is False)
-    architecture = architecture_from_row(
-        {**config, "architectures": [word]}, printable(path.stem), ConfigLocation(str(path), lines), MODEL_TYPE, row
-    )
-    return replace(architecture, notes=())  # a default here is the format's, not another class's
+    if head and head.text() not in ROW.classes:
+        raise head.error(f"'head' is {head.text()!r}{choices(head.text(), ROW.classes)}")
+    return architecture(config, printable(path.stem), ConfigLocation(str(path), lines))
+
+
+def architecture(description: dict[str, Any], name: str, where: ConfigLocation) -> Architecture:
+    """The architecture of a parsed description, whose `head` is known. Raises ModelError."""
+    row = ROW._replace(encoder=description.get("causal") is False)
+    config = {**description, "architectures": [description.get("head", next(iter(ROW.classes)))]}
+    arch = architecture_from_row(config, name, where, DESCRIBED, row)
+    return replace(arch, notes=())  # a default here is the format's, not another class's
 
 
 def keys() -> dict[str, set[str]]:

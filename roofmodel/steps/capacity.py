@@ -14,6 +14,7 @@ through the model per pass gives peak memory as a function of batch and length, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from itertools import takewhile
@@ -172,7 +173,8 @@ def _of_stage(
     request = _request_bytes(passes.gpu_share(arch, step), step, max_len, budget)
     engines = layout.dp if layout.experts_span_replicas else 1
     room = maximum(cache, 0)
-    most_requests = engines * room / request
+    caches = not isinstance(request, int) or request > 0  # a pipeline stage of state spaces and experts caches nothing
+    most_requests = engines * room / request if caches else math.inf
     return StartMemory(
         total, utilization, weights, outside, peak, graphs, rule.subtracts_graphs, cache, request, max_len, budget,
         most, most_requests, rule.block, rule.starts_without,

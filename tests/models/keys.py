@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from roofmodel.models import yaml_description
+from roofmodel.models.config import DESCRIBED
 from roofmodel.models.families import family_of
 from roofmodel.models.fields import CORE, REQUIRED, Key
 
 
 def sources(model_type: str) -> dict[str, Any]:
     """Field name -> its config keys, including switches and `encoder_layers` of an encoder-decoder."""
-    family = family_of(model_type)
+    family = yaml_description.ROW if model_type == DESCRIBED else family_of(model_type)
     assert family is not None
     fields = {field: family.fields.get(field, default) for field, (_, default) in family.schema.items()}
     switches = {name: source for name, (_, source) in family.switches.items()}

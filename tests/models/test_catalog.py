@@ -208,7 +208,7 @@ def test_a_packaged_config_has_only_keys_of_its_family(file: Path) -> None:
     sources = keys.sources(config["model_type"]).values()
     known = {name.partition(".")[0] for source in sources if isinstance(source, Key) for name in source.names}
     assert set(config) <= known | {"model_type", "architectures", "torch_dtype", "quantization_config", "expert_dtype"}
-    assert len(config["architectures"]) == 1
+    assert len(config.get("architectures", [""])) == 1  # a description names no class
 
 
 @pytest.mark.usefixtures("only_times_and_memory")
@@ -356,19 +356,21 @@ def test_a_quantized_checkpoint_without_a_file_names_the_model_and_the_option(na
 # Parameters in billions as the papers print them (PaLM: table 1; the others: in their names or abstracts).
 PRINTED = {
     "palm-8b": 8.63, "palm-62b": 62.50, "palm-540b": 540.35, "mt-nlg-530b": 530, "glm-130b": 130, "opt-175b": 175,
-    "jurassic-1-jumbo": 178,
+    "jurassic-1-jumbo": 178, "gopher-280b": 280, "chinchilla-70b": 70,
 }  # fmt: skip
+
+
+EXACT_BILLIONS = {"gopher-280b", "chinchilla-70b"}
 
 
 @pytest.mark.parametrize(("name", "billions"), PRINTED.items())
 def test_models_from_the_tables_of_papers_have_their_printed_parameters(name: str, billions: float) -> None:
-    tolerance = 0.01 if name.startswith("palm") else 5  # the last digit that the paper prints
+    tolerance = 0.01 if name.startswith("palm") else 0.5 if name in EXACT_BILLIONS else 5  # the last printed digit
     assert _counted(name)["parameters"] / 1e9 == pytest.approx(billions, abs=tolerance)
 
 
 def test_descriptions_of_published_moe_models_have_their_printed_parameters() -> None:
-    folder = Path(__file__).parents[2] / "examples" / "models"
-    glam, meta = (hub.load(str(folder / name)) for name in ("glam-64b-64e.yaml", "moe-1.1t.yaml"))
+    glam, meta = hub.load("glam-64b-64e"), hub.load("moe-1.1t")
     gates = 32 * 8192 * 32768  # of GLaM's dense layers, which the description leaves out
     total, active = parameters(glam)
     assert (total + gates) / 1e12 == pytest.approx(1.2, abs=0.05)

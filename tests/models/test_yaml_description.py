@@ -129,7 +129,7 @@ def test_counts_of_a_description_equal_those_of_the_config_of_the_same_model(nam
         ("tied: true", "tied: true\nhead: logits", ":5: ", "'head' is 'logits'; known: language model"),
         ("tied: true", "tied: true\nhead: [x]", ":5: ", "head must be text"),
         ("tied: true", "tied: true\npositions: learned", ": ", "lacks 'max_tokens'"),
-        ("tied: true", "tied: true\npositions: rope", ":5: ", "rotary, learned, sinusoidal, alibi or none"),
+        ("tied: true", "tied: true\npositions: rope", ":5: ", "rotary, learned, sinusoidal, alibi, relative or none"),
         ("tied: true", "tied: !!int x", ":4: ", "tied has a YAML tag that does not match its value"),
         ("tied: true", "tied: !!bool x", ":4: ", "tied has a YAML tag that does not match its value"),
         ("tied: true", "tied: !!timestamp x", ":4: ", "tied has a YAML tag that does not match its value"),
@@ -145,6 +145,18 @@ def test_an_error_in_a_description_has_the_line(
         load(SMALL.replace(line + "\n", replacement + "\n"), tmp_path)
     assert str(caught.value).startswith(f"{tmp_path / 'my-model.yaml'}{place}")
     assert expected in str(caught.value)
+
+
+def test_relative_positions_add_a_matrix_and_a_second_score_to_each_layer(tmp_path: Path) -> None:
+    """Transformer-XL, arXiv 1901.02860: each query is multiplied by the keys of all distances as well."""
+    plain, relative = (load(SMALL + f"positions: {name}\n", tmp_path, name) for name in ("none", "relative"))
+    first, second = (
+        estimate(arch, Device.load("a100"), phase="prefill", batch=3, seq=100) for arch in (plain, relative)
+    )
+    assert second.parameters - first.parameters == 2 * 8 * 8  # layers x hidden x hidden
+    keys, scores = 2 * 100 * 8 * 8, 2 * 3 * 8 * 100 * 101 // 2  # one set of distances; causal pairs of 3 sequences
+    added = second.phases[0].cost.matmul_flops - first.phases[0].cost.matmul_flops
+    assert added == 2 * (keys + scores)  # two layers
 
 
 def test_an_empty_or_missing_model_file_is_refused(tmp_path: Path) -> None:

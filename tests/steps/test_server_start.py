@@ -128,3 +128,10 @@ def test_nine_of_ten_logs_are_met() -> None:
     assert met("weights", some) >= 0.85
     refused = [each for each in some if each.row["fits"] == "false"]
     assert sum(not each.expected.starts for each in refused) >= len(refused) - 1
+
+
+@pytest.mark.parametrize("stages", [54, 108])
+def test_a_pipeline_stage_without_a_kv_cache_does_not_limit_the_requests(stages: int) -> None:
+    """Nemotron 3 Ultra has 108 layers, of which 12 cache keys and values; other stages of the pipeline have none."""
+    found = start("nemotron-3-ultra", "b300", seq=8, pp=stages, weights="fp8")
+    assert 0 < found.max_concurrency < float("inf")

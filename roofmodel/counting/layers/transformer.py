@@ -91,6 +91,12 @@ def attention(att: Attention, block: BlockContext) -> Iterator[Operator]:
         build = build._replace(sizes={**build.sizes, "w": att.disentangled.rows})
         yield from position_projections(att.disentangled, build)
         against_positions = position_scores(att.disentangled, build, cache)
+    if att.relative_keys:
+        yield build.operator(
+            "attention.position_k", "attention", "distance[t d] W_position_k[d k g h] -> position.k[t k g h]"
+        )
+        line = "q[b t k g h] position.k[s k g h] -> c2p[b k g t:s]"
+        against_positions = (build.operator("attention.content_to_position", "attention", line, kind="bmm"),)
     if att.relative_rows:
         yield relative_bias(build._replace(sizes={**build.sizes, "w": att.relative_rows}), "attention")
 
