@@ -73,7 +73,12 @@ def test_a_command_imports_few_modules(
 
 
 @pytest.mark.parametrize(
-    ("file", "absent"), [("ncu_by_hand.csv", {"numpy", "pandas"}), ("training_by_hand.json", {"pandas"})]
+    ("command", "file", "absent"),
+    [
+        ("kernels", "ncu_by_hand.csv", {"numpy", "pandas"}),
+        ("kernels", "training_by_hand.json", {"pandas"}),
+        ("trace", "training_by_hand.json", {"pandas"}),
+    ],
 )
-def test_kernels_of_a_short_file_need_no_library_of_tables(file: str, absent: set[str]) -> None:
-    assert not absent & {*loaded("kernels", str(EXAMPLES / file))}
+def test_kernels_and_the_time_of_a_run_need_no_library_of_tables(command: str, file: str, absent: set[str]) -> None:
+    assert not absent & {*loaded(command, str(EXAMPLES / file))}

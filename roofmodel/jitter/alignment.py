@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from roofmodel.jitter.kernels import Booleans, Integers, Kernels, name_code
-from roofmodel.jitter.ranks import ComparedRank, TrimmedKernels
+from roofmodel.jitter.kernels import Booleans, Integers, name_code
+from roofmodel.jitter.ranks import ComparedRank
 from roofmodel.jitter.sequences import (
     CollectiveSequence,
     KernelSequence,
@@ -31,6 +31,7 @@ from roofmodel.jitter.sequences import (
     match_sequences,
     sequences_by_step,
 )
+from roofmodel.profiles.kernel import KernelTable
 from roofmodel.profiles.timelines.timeline import UNKNOWN
 from roofmodel.trace.steps import find_period
 
@@ -156,11 +157,12 @@ class RankSequences(NamedTuple):
 
 def stored_sequences(rank: ComparedRank, marked: bool, low: int, high: int) -> RankSequences | None:
     """The sequences of a rank without contents, from the metadata of its files; None if the files do not have them."""
+    by_file = rank.stored_sequences()
+    if by_file is None or (len(by_file) > 1 and not marked):
+        return None
     by_step: SequencesByStep = {}
-    for source in rank.sources:
-        if source.sequences is None or (len(rank.sources) > 1 and not marked):
-            return None
-        stored = _compared(source.sequences, marked, low, high)
+    for sequences in by_file:
+        stored = _compared(sequences, marked, low, high)
         if not by_step.keys().isdisjoint(stored):
             return None
         by_step |= stored
@@ -169,11 +171,11 @@ def stored_sequences(rank: ComparedRank, marked: bool, low: int, high: int) -> R
 
 def rank_sequences(rank: ComparedRank, marked: bool, low: int, high: int) -> RankSequences:
     """The sequences of a rank, in the marked steps from `low` up to, not including, `high`."""
-    tables = [source.load_sequence() for source in rank.sources]
+    tables = rank.load_sequences()
     by_step, codes = sequences_by_step(tables)
     compared = _compared(by_step, marked, low, high)
     used = {sequence.main for sequence in compared.values()}
-    names = {name_code(name): name for table in tables for name in table.names}
+    names = {name_code(name): name for table in tables for name in table.distinct("name")}
     return RankSequences(compared, {digest: codes[digest] for digest in used}, names)
 
 
@@ -200,7 +202,7 @@ class _Planner:
         self.missing: dict[int, list[int]] = {}
         self._matched: dict[tuple[bytes, bytes], tuple[Integers, Integers]] = {}
         self._choices: dict[object, tuple[dict[bytes, KernelSelection], int]] = {}
-        self._loaded: tuple[int, Kernels] | None = None
+        self._loaded: tuple[int, KernelTable] | None = None
         self._selections: list[dict[int, int]] = [{} for _ in ranks]  # by identity
         self._chosen: list[list[KernelSelection]] = [[] for _ in ranks]
         self._rank_sequences: list[list[tuple[int | None, int, tuple[tuple[int, int, int], ...]]]] = [[] for _ in ranks]
@@ -261,18 +263,19 @@ class _Planner:
             positions, own = self._match(reference, sequence.main)
             selections[sequence.main] = own[np.searchsorted(positions, common)]
         kernels = self.load(place)
-        rows = np.flatnonzero(kernels.steps == step) if step is not None else np.arange(len(kernels))
+        rows = np.flatnonzero(kernels.array("step") == step) if step is not None else np.arange(len(kernels))
         unordered = KernelSelection(
             selections[reference], collectives, np.arange(len(common) + sum(n for _, n in collectives))
         )
         chosen = select_rows(kernels, rows, unordered)
         order = np.argsort(chosen, kind="stable")
         ordered = chosen[order]
-        self.layouts.append(StepLayout(kernels.codes[ordered], kernels.collective[ordered], kernels.main[ordered]))
+        layout = StepLayout(*(kernels.array(column)[ordered] for column in ("code", "communicates", "main")))
+        self.layouts.append(layout)
         ordered_selections = {main: KernelSelection(own, collectives, order) for main, own in selections.items()}
         return ordered_selections, len(self.layouts) - 1
 
-    def load(self, place: int) -> Kernels:
+    def load(self, place: int) -> KernelTable:
         """The kernels of a rank; those of the last one stay in memory."""
         if self._loaded is None or self._loaded[0] != place:
             self._loaded = place, self.ranks[place].load()
@@ -420,13 +423,13 @@ def begin_together(
     for rank, own, shift in zip(ranks, sequences, shifts, strict=True):
         collectives = shifts[last].collectives - shift.collectives
         if collectives >= max(len(own.codes), 1):
-            rank = replace(rank, sources=(TrimmedKernels(rank.sources[0], rank.kernels, rank.kernels),))
+            rank = replace(rank, skipped=(rank.kernels, rank.kernels))
             ended.add(rank.number)
             unknown.pop(rank.number, None)
         elif collectives:
             main = main_kernels_before(own, collectives, sequences[last])
             others = int((~own.on_main[:collectives]).sum())
-            rank = replace(rank, sources=(TrimmedKernels(rank.sources[0], main, others),))
+            rank = replace(rank, skipped=(main, others))
             dropped[rank.number] = main / (period or math.inf)
         trimmed_ranks.append(rank)
     return trimmed_ranks, Begins(dropped, unknown, frozenset(ended))
@@ -435,30 +438,32 @@ def begin_together(
 # --- Selected kernels of one rank ----------------------------------------------------------------------------
 
 
-def select_rows(kernels: Kernels, rows: Integers, selection: KernelSelection) -> Integers:
+def select_rows(kernels: KernelTable, rows: Integers, selection: KernelSelection) -> Integers:
     """The selected ones among the kernels `rows` of a rank, in the order of the layout; K."""
-    main = kernels.main[rows]
+    main = kernels.array("main")[rows]
     others = rows[~main]
-    launches = kernels.launches[others]
+    launches = kernels.array("launch_start")[others]
     if not (launches == UNKNOWN).any():
         others = others[np.argsort(launches, kind="stable")]
-    codes = kernels.codes[others]
+    codes = kernels.array("code")[others]
     side = [others[codes == code][:number] for code, number in selection.collectives]
     return np.concatenate([rows[main][selection.main], *side]).astype(np.int64)[selection.order]
 
 
-def extra_durations(kernels: Kernels, rows: Integers, chosen: Integers) -> Integers:
+def extra_durations(kernels: KernelTable, rows: Integers, chosen: Integers) -> Integers:
     """Nanoseconds of the main stream's computation in `rows` that is not chosen, before each chosen kernel; K.
 
     Kernels before the first and after the last chosen kernel of this stream do not count: the ranks may be cut at
     different places.
     """
-    rest = kernels.main[rows] & ~kernels.collective[rows]
+    main = kernels.array("main")
+    rest = main[rows] & ~kernels.array("communicates")[rows]
     local = np.searchsorted(rows, chosen)
     rest[local] = False
     durations = np.zeros(len(chosen), np.int64)
-    places = np.flatnonzero(kernels.main[chosen])
+    places = np.flatnonzero(main[chosen])
     if len(places) and rest.any():
-        before = np.cumsum(np.where(rest, kernels.ends[rows] - kernels.starts[rows], 0))[local[places]]
+        times = kernels.array("end")[rows] - kernels.array("start")[rows]
+        before = np.cumsum(np.where(rest, times, 0))[local[places]]
         durations[places[1:]] = np.diff(before)
     return durations

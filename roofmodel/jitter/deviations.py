@@ -20,12 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roofmodel.jitter.alignment import RankPlan, StepLayout, extra_durations, select_rows
-from roofmodel.jitter.kernels import Booleans, Integers, Kernels
+from roofmodel.jitter.kernels import Booleans, Integers
 from roofmodel.options.values import FirstGap
+from roofmodel.profiles.kernel import KernelTable
 from roofmodel.profiles.timelines.enclosing import rows_by_value
 from roofmodel.profiles.timelines.timeline import UNKNOWN
 
-_COLUMNS = ("starts", "ends", "launches", "previous_ends", "net_gaps", "input")
+_COLUMNS = ("start", "end", "launch_start", "previous_end", "net_gap", "input")  # in the order of `StepKernels`
 
 
 class StepKernels(NamedTuple):
@@ -65,7 +66,7 @@ def stacked(rows: list[StepKernels]) -> StepKernels:
 
 
 def steps_of_rank(
-    kernels: Kernels, plan: RankPlan, layouts: Mapping[int, StepLayout], layout_of_step: Mapping[int, int]
+    kernels: KernelTable, plan: RankPlan, layouts: Mapping[int, StepLayout], layout_of_step: Mapping[int, int]
 ) -> Iterator[tuple[list[int], StepKernels]]:
     """The compared steps of a rank by layout: the indices of the steps, and their kernels."""
     regular = _equal_steps(kernels, plan)
@@ -75,7 +76,7 @@ def steps_of_rank(
         yield steps, _step_kernels(kernels, layout, regular, np.broadcast_to(np.int64(0), regular.shape))
         return
     of_layout: dict[int, tuple[list[int], list[Integers], list[Integers]]] = {}
-    places = rows_by_value(kernels.steps) if plan.marks is not None else {}
+    places = rows_by_value(kernels.array("step")) if plan.marks is not None else {}
     for mark, number, cuts in plan.sequences:
         rows = np.arange(len(kernels)) if mark is None else places[mark]
         chosen = select_rows(kernels, rows, plan.selections[number])
@@ -89,16 +90,16 @@ def steps_of_rank(
         yield indices, _step_kernels(kernels, layouts[number], np.stack(selected), np.stack(extras))
 
 
-def _step_kernels(kernels: Kernels, layout: StepLayout, rows: Integers, extra: Integers) -> StepKernels:
+def _step_kernels(kernels: KernelTable, layout: StepLayout, rows: Integers, extra: Integers) -> StepKernels:
     chosen: Integers | slice = rows
     first, last = int(rows.flat[0]), int(rows.flat[-1])
     if last - first + 1 == rows.size and (np.diff(rows.reshape(-1)) == 1).all():
         chosen = slice(first, last + 1)  # a copy is not needed
-    columns = (getattr(kernels, name)[chosen].reshape(rows.shape) for name in _COLUMNS)
+    columns = (kernels.array(name)[chosen].reshape(rows.shape) for name in _COLUMNS)
     return StepKernels(layout, *[*columns, extra])
 
 
-def _equal_steps(kernels: Kernels, plan: RankPlan) -> Integers | None:
+def _equal_steps(kernels: KernelTable, plan: RankPlan) -> Integers | None:
     """The rows of the compared kernels, N steps x K, if all steps have equal sequences without other kernels.
 
     This is `select_rows` for all steps at once, for the usual case.
@@ -107,16 +108,18 @@ def _equal_steps(kernels: Kernels, plan: RankPlan) -> Integers | None:
         return None
     marks = np.array([mark for mark, _, _ in plan.sequences])
     selection = plan.selections[plan.sequences[0][1]]
-    main, others = np.flatnonzero(kernels.main), np.flatnonzero(~kernels.main)
+    on_main, steps = kernels.array("main"), kernels.array("step")
+    main, others = np.flatnonzero(on_main), np.flatnonzero(~on_main)
+    launches, codes = (kernels.array(column)[others] for column in ("launch_start", "code"))
     pattern = np.repeat(*np.array(selection.collectives, np.int64).reshape(-1, 2).T)
     shapes = (len(marks), len(selection.main)), (len(marks), len(pattern))
     equal = len(main) == shapes[0][0] * shapes[0][1] and len(others) == shapes[1][0] * shapes[1][1]
-    if not equal or (np.diff(selection.main) != 1).any() or (kernels.launches[others] == UNKNOWN).any():
+    if not equal or (np.diff(selection.main) != 1).any() or (launches == UNKNOWN).any():
         return None
-    order = np.lexsort([kernels.launches[others], kernels.codes[others], kernels.steps[others]])
+    order = np.lexsort([launches, codes, steps[others]])
     main, others = main.reshape(shapes[0]), others[order].reshape(shapes[1])
-    same = all((kernels.steps[rows] == marks[:, None]).all() for rows in (main, others))
-    if not same or (kernels.codes[others] != pattern).any():
+    same = all((steps[rows] == marks[:, None]).all() for rows in (main, others))
+    if not same or (codes[order].reshape(shapes[1]) != pattern).any():
         return None
     return np.concatenate([main, others], axis=1)[:, selection.order]
 

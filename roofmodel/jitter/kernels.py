@@ -10,8 +10,7 @@ processes. The order of collectives on other streams is not fixed, so they are m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
@@ -19,12 +18,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from roofmodel.profiles.kernel import KernelTable
 from roofmodel.profiles.timelines.timeline import UNKNOWN
 from roofmodel.trace import idle, intervals, steps
 from roofmodel.trace.ranks import Rank
 
 Integers = NDArray[np.int64]
-Indices = NDArray[np.int32]
 Booleans = NDArray[np.bool_]
 NO_STEP = -1
 
@@ -36,79 +35,55 @@ def name_code(name: str) -> int:
     return int.from_bytes(digest, "little", signed=True)
 
 
-@dataclass(frozen=True)
-class RankKernels:
-    """All kernels of a rank in one file, sorted by start; arrays of equal length, times in nanoseconds."""
-
-    names: tuple[str, ...]
-    name_indices: Indices  # into `names`
-    starts: Integers
-    ends: Integers
-    launches: Integers  # start of the launching CUDA call, or UNKNOWN
-    collective: Booleans
-    main: Booleans  # on the main stream
-    steps: Integers  # number of the step, or NO_STEP
-    input: Integers | None = None  # part of the net gap in which the launching thread fetches a batch; None: none
-
-    def __len__(self) -> int:
-        return len(self.starts)
-
-    def load(self, steps: frozenset[int] | None = None) -> RankKernels:
-        """The table itself; it is in memory."""
-        return self
-
-    def load_sequence(self) -> RankKernels:
-        """The table itself; it is in memory."""
-        return self
-
-    def rows(self, kept: Booleans) -> RankKernels:
-        """Some of the kernels."""
-        columns = ("name_indices", "starts", "ends", "launches", "collective", "main", "steps")
-        chosen = {name: getattr(self, name)[kept] for name in columns}
-        return replace(self, **chosen, input=None if self.input is None else self.input[kept])
-
-    @property
-    def sequences(self) -> None:
-        """Digests of sequences are in Parquet files only."""
-        return None
-
-    @property
-    def codes(self) -> Integers:
-        """The code of the name of each kernel."""
-        codes = np.array([name_code(name) for name in self.names], np.int64)
-        return np.asarray(codes[self.name_indices])
+TIMES = ("start", "end", "launch_start")  # columns of a `KernelTable`
+COLUMNS = {
+    "communicates": int,  # whether it is a collective
+    "main": int,  # whether it is on the main stream
+    "step": int,  # its number, or NO_STEP
+    "input": int,  # the part of the net gap in which the launching thread fetches a batch
+}
+"""The columns that all kernels of a rank in one file have besides their name and TIMES."""
+COMPARED = {
+    "code": int,  # of the name
+    "previous_end": int,  # of the kernel before on the main stream; UNKNOWN for the first, and on other streams
+    "net_gap": int,  # 0 for the first, and on other streams
+}
+"""The columns that the compared kernels have besides those and instead of the name."""
 
 
-@dataclass(frozen=True)
-class Kernels:
-    """The compared kernels of a rank, sorted by start; arrays of equal length, times in nanoseconds."""
-
-    codes: Integers  # of the names
-    starts: Integers
-    ends: Integers
-    launches: Integers  # start of the launching CUDA call, or UNKNOWN
-    collective: Booleans
-    main: Booleans  # on the main stream
-    previous_ends: Integers  # end of the kernel before on the main stream; UNKNOWN for the first, and on other streams
-    net_gaps: Integers  # 0 for the first, and on other streams
-    input: Integers  # the part of the net gap in which the launching thread fetches a batch
-    steps: Integers  # number of the step, or NO_STEP
-
-    def __len__(self) -> int:
-        return len(self.codes)
+def table_of(columns: Mapping[str, NDArray[Any]], rows: int) -> KernelTable:
+    """The kernels of a rank, sorted by start, from arrays with an element for each of them."""
+    kernels = KernelTable()
+    kernels.declare(**COLUMNS, **COMPARED)
+    kernels.extend(rows)
+    for column, values in columns.items():
+        kernels.put(column, values)
+    return kernels
 
 
-def compared_kernels(tables: Sequence[RankKernels]) -> Kernels:
+def name_codes(kernels: KernelTable) -> Integers:
+    """The code of the name of each kernel."""
+    codes: Integers = kernels.mapped("name", name_code, 0, np.int64)
+    return codes
+
+
+def compared_rows(kernels: KernelTable) -> Booleans:
+    """Which kernels are compared."""
+    compared: Booleans = kernels.array("main") | kernels.array("communicates")
+    return compared
+
+
+def compared_kernels(tables: Sequence[KernelTable]) -> KernelTable:
     """The compared kernels of a rank from its files, which have different steps of it."""
-    chosen = [table.main | table.collective for table in tables]
+    chosen = [compared_rows(table) for table in tables]
 
-    def joined(column: str) -> NDArray[np.generic]:
-        parts = [_kept(getattr(table, column), kept) for table, kept in zip(tables, chosen, strict=True)]
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+    def joined(parts: Iterable[NDArray[Any]]) -> NDArray[Any]:
+        kept = [_kept(part, rows) for part, rows in zip(parts, chosen, strict=True)]
+        return kept[0] if len(kept) == 1 else np.concatenate(kept)
 
-    starts, ends, main, collective = (joined(name) for name in ("starts", "ends", "main", "collective"))
-    numbers = joined("steps")
-    previous, net = _gaps(starts, ends, main, collective)  # type: ignore[arg-type]
+    columns = {name: joined(table.array(name) for table in tables) for name in (*TIMES, "main", "communicates", "step")}
+    starts, main, numbers = columns["start"], columns["main"], columns["step"]
+    previous, net = _gaps(starts, columns["end"], main, columns["communicates"])
     edge = 0
     for kept in chosen[:-1]:
         before, edge = edge, edge + int(kept.sum())
@@ -116,22 +91,15 @@ def compared_kernels(tables: Sequence[RankKernels]) -> Kernels:
         if len(after) and (edge == before or numbers[edge] != numbers[edge - 1] + 1):
             # The kernels between the two steps are not in the files.
             previous[edge + after[0]], net[edge + after[0]] = UNKNOWN, 0
-    fetches = [
-        np.broadcast_to(np.int64(0), int(kept.sum())) if table.input is None else _kept(table.input, kept)
-        for table, kept in zip(tables, chosen, strict=True)
-    ]
-    return Kernels(
-        codes=joined("codes"),  # type: ignore[arg-type]
-        starts=starts,  # type: ignore[arg-type]
-        ends=ends,  # type: ignore[arg-type]
-        launches=joined("launches"),  # type: ignore[arg-type]
-        collective=collective,  # type: ignore[arg-type]
-        main=main,  # type: ignore[arg-type]
-        previous_ends=previous,
-        net_gaps=net,
-        input=fetches[0] if len(fetches) == 1 else np.concatenate(fetches),
-        steps=numbers,  # type: ignore[arg-type]
-    )
+    columns |= {
+        "code": joined(map(name_codes, tables)),
+        "previous_end": previous,
+        "net_gap": net,
+        "input": joined(
+            table.array("input") if table.has("input") else np.broadcast_to(np.int64(0), len(table)) for table in tables
+        ),
+    }
+    return table_of(columns, len(starts))
 
 
 def _kept(values: NDArray[Any], kept: Booleans) -> NDArray[Any]:
@@ -160,31 +128,25 @@ def _gaps(starts: Integers, ends: Integers, main: Booleans, collective: Booleans
     return previous, net
 
 
-def kernel_table(rank: Rank) -> RankKernels:
+def kernel_table(rank: Rank) -> KernelTable:
     """The kernels of a rank of a profiler file."""
     chosen = np.flatnonzero(rank.is_kernel)
-    work = rank.work
-    categories = work["name"].cat
-    starts, ends, collective = rank.starts[chosen], rank.ends[chosen], rank.is_collective[chosen]
-    launches, main = work["launch_start"].to_numpy()[chosen], _main_stream(rank)[chosen]
-    _, net = _gaps(starts, ends, main, collective)
+    starts, ends, launches = rank.starts[chosen], rank.ends[chosen], rank.launches[chosen]
+    communicates, main = rank.is_collective[chosen], _main_stream(rank)[chosen]
+    _, net = _gaps(starts, ends, main, communicates)
+    columns = {
+        "start": starts, "end": ends, "launch_start": launches, "communicates": communicates, "main": main,
+        "step": _steps(rank, np.where(launches == UNKNOWN, starts, launches)),
+    }  # fmt: skip
     fetches = _input(rank, chosen, starts, launches, net)
-    return RankKernels(
-        names=tuple(map(str, categories.categories)),
-        name_indices=categories.codes.to_numpy()[chosen].astype(np.int32),
-        starts=starts,
-        ends=ends,
-        launches=launches,
-        collective=collective,
-        main=main,
-        steps=_steps(rank, np.where(launches == UNKNOWN, starts, launches)),
-        input=fetches if fetches.any() else None,
-    )
+    kernels = table_of(columns | ({"input": fetches} if fetches.any() else {}), len(chosen))
+    kernels.set_array("name", rank.work.array("name")[chosen], rank.work.distinct("name"))
+    return kernels
 
 
 def _main_stream(rank: Rank) -> Booleans:
     """Whether each activity is on the stream with the most computation (without any: with the most kernel time)."""
-    streams = rank.work["stream"].cat.codes.to_numpy()
+    streams = rank.work.array("stream")
     durations = rank.ends - rank.starts
     kernels = rank.is_kernel & ~rank.is_collective
     if not kernels.any():
@@ -196,10 +158,9 @@ def _main_stream(rank: Rank) -> Booleans:
 def _input(rank: Rank, chosen: Integers, starts: Integers, launches: Integers, net: Integers) -> Integers:
     """Nanoseconds of each net gap before the launch in which the launching thread fetches a batch."""
     fetches = np.zeros(len(chosen), np.int64)
-    threads = rank.work["launch_thread"].cat
-    codes = threads.codes.to_numpy()[chosen]
+    codes = rank.work.array("launch_thread")[chosen]
     for code in np.unique(codes[codes >= 0]).tolist():
-        loader = idle.thread_time(rank, str(threads.categories[code]), idle.LOADER)
+        loader = idle.thread_time(rank, rank.work.distinct("launch_thread")[code], idle.LOADER)
         of_thread = (codes == code) & (net > 0)
         if len(loader) and of_thread.any():
             ends = np.minimum(launches[of_thread], starts[of_thread])

@@ -13,7 +13,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
@@ -23,10 +23,10 @@ import numpy as np
 
 from roofmodel.errors import ProfileError
 from roofmodel.files.text_files import printable
-from roofmodel.jitter.kernels import NO_STEP, RankKernels
+from roofmodel.jitter.kernels import table_of
 from roofmodel.jitter.ranks import RankPart
 from roofmodel.jitter.sequences import KernelSequence, SequencesByStep, sequences_by_step
-from roofmodel.profiles.timelines.timeline import UNKNOWN
+from roofmodel.profiles.kernel import KernelTable
 
 if TYPE_CHECKING:
     import pyarrow
@@ -37,6 +37,11 @@ _KEY = b"roofmodel.jitter"  # of the metadata
 _MAGIC, _FOOTER = b"PAR1", 8  # a Parquet file ends with its metadata, their length (4 bytes), and the magic again
 _ROWS = 8192  # least number of rows of a row group: a single step can be read without the others
 _DELTA = {"step", "start", "end", "launch", "input"}  # columns whose differences are small: 7 bytes per row
+_COLUMNS = {
+    "step": "step", "name": "name", "main": "main", "collective": "communicates", "start": "start", "end": "end",
+    "launch": "launch_start", "input": "input",
+}  # fmt: skip
+"""The columns of a Parquet file, and those of a table of kernels."""
 _SEQUENCE = ("step", "name", "main", "collective")
 _PART = ("process", "device", "stated_rank", "ranks_of_file", "kernels", "start", "marked", "fingerprint")
 _SAMPLED = ("clock", "power")  # which files of this version may lack
@@ -80,7 +85,7 @@ class StoredKernels:
     last: int
     sequences: SequencesByStep = field(default_factory=dict, repr=False)
 
-    def load(self, steps: frozenset[int] | None = None) -> RankKernels:
+    def load(self, steps: frozenset[int] | None = None) -> KernelTable:
         """The kernels; with `steps` from the first to the last kernel of these marked steps. Raises DamagedRankFile."""
         with _readable(self.path) as file:
             groups = list(range(self.first, self.last))
@@ -88,8 +93,8 @@ class StoredKernels:
                 groups = [group for group in groups if _has_step(file.metadata.row_group(group), steps)]
             return _table(file, groups, file.schema_arrow.names, steps)
 
-    def load_sequence(self) -> RankKernels:
-        """The names, streams and steps of the kernels; all times are 0. Raises DamagedRankFile."""
+    def load_sequence(self) -> KernelTable:
+        """The names, streams and steps of the kernels. Raises DamagedRankFile."""
         with _readable(self.path) as file:
             return _table(file, list(range(self.first, self.last)), _SEQUENCE)
 
@@ -162,12 +167,14 @@ def write(path: Path, ranks: RankFile) -> None:
 
     pieces: list[pyarrow.Table] = []
     parts = []
-    tables = [part.source.load() for part in ranks.parts]
-    fetches = any(table.input is not None for table in tables)
+    tables = [part.source for part in ranks.parts if isinstance(part.source, KernelTable)]
+    fetches = any(table.has("input") for table in tables)
     for part, table in zip(ranks.parts, tables, strict=True):
-        first = len(pieces)
-        pieces += list(_pieces(table, fetches))
-        stored = replace(table, names=tuple(map(_storable, table.names)))
+        first, stored = len(pieces), table.copy()
+        stored.set_array("name", table.array("name"), map(_storable, table.distinct("name")))
+        if fetches and not table.has("input"):
+            stored.put("input", np.zeros(len(table), np.int64))
+        pieces += list(_pieces(stored))
         own = {"row_groups": [first, len(pieces)], "sequences": _sequence_data(sequences_by_step([stored])[0])}
         parts.append({name: getattr(part, name) for name in (*_PART, *_SAMPLED)} | own)
     metadata = {
@@ -191,28 +198,24 @@ def write(path: Path, ranks: RankFile) -> None:
         raise
 
 
-def _pieces(table: RankKernels, fetches: bool) -> Iterator[pyarrow.Table]:
+def _pieces(table: KernelTable) -> Iterator[pyarrow.Table]:
     """The row groups of a rank: whole steps, as far as the kernels of a step follow each other."""
     import pyarrow
 
+    columns = {column: table.array(name) for column, name in _COLUMNS.items() if table.has(name)}
+    texts = np.array(table.distinct("name"), object)
     edges = [0]
-    for edge in (np.flatnonzero(np.diff(table.steps)) + 1).tolist():
+    for edge in (np.flatnonzero(np.diff(columns["step"])) + 1).tolist():
         if edge - edges[-1] >= _ROWS and len(table) - edge >= _ROWS:
             edges.append(edge)
     edges.append(len(table))
     for begin, end in pairwise(edges):
-        rows = slice(begin, end)
-        used, indices = np.unique(table.name_indices[rows], return_inverse=True)
+        rows = {column: values[begin:end] for column, values in columns.items()}
+        used, indices = np.unique(rows["name"], return_inverse=True)
         names = pyarrow.DictionaryArray.from_arrays(
-            pyarrow.array(indices.astype(np.int32)), pyarrow.array([_storable(table.names[index]) for index in used])
+            pyarrow.array(indices.astype(np.int32)), pyarrow.array(texts[used].tolist())
         )
-        columns = {
-            "step": table.steps[rows], "name": names, "main": table.main[rows], "collective": table.collective[rows],
-            "start": table.starts[rows], "end": table.ends[rows], "launch": table.launches[rows],
-        }  # fmt: skip
-        if fetches:
-            columns["input"] = np.zeros(end - begin, np.int64) if table.input is None else table.input[rows]
-        yield pyarrow.table(columns)
+        yield pyarrow.table(rows | {"name": names})
 
 
 def _sequence_data(sequences: SequencesByStep) -> list[Any]:
@@ -262,26 +265,16 @@ def _has_step(group: Any, steps: frozenset[int]) -> bool:
 
 def _table(
     file: Any, groups: Sequence[int], columns: Sequence[str], steps: frozenset[int] | None = None
-) -> RankKernels:
+) -> KernelTable:
     table = file.read_row_groups(list(groups), columns=list(columns), use_threads=False)
     if steps is not None:
         rows = np.flatnonzero(np.isin(table.column("step").to_numpy(), list(steps)))
         table = table.slice(int(rows[0]), int(rows[-1] - rows[0]) + 1) if len(rows) else table.slice(0, 0)
-    names = table.column("name").combine_chunks() if len(table) else None
-
-    def column(name: str, otherwise: int) -> Any:
-        if name not in columns:
-            return np.full(len(table), otherwise)
-        return table.column(name).to_numpy()
-
-    return RankKernels(
-        names=() if names is None else tuple(names.dictionary.to_pylist()),
-        name_indices=np.zeros(0, np.int32) if names is None else names.indices.to_numpy(),
-        starts=column("start", 0),
-        ends=column("end", 0),
-        launches=column("launch", UNKNOWN),
-        collective=column("collective", False),
-        main=column("main", False),
-        steps=column("step", NO_STEP),
-        input=column("input", 0) if "input" in columns else None,
+    kernels = table_of(
+        {_COLUMNS[column]: table.column(column).to_numpy() for column in _COLUMNS.keys() & {*columns} - {"name"}},
+        len(table),
     )
+    if len(table):
+        names = table.column("name").combine_chunks()
+        kernels.put("name", names.indices.to_numpy(), names.dictionary.to_pylist())
+    return kernels

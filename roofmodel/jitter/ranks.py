@@ -11,56 +11,27 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from roofmodel.files.text_files import display_names
-from roofmodel.jitter.kernels import NO_STEP, Kernels, RankKernels, compared_kernels, kernel_table
+from roofmodel.jitter.kernels import NO_STEP, compared_kernels, kernel_table
 from roofmodel.jitter.sequences import SequencesByStep
+from roofmodel.profiles.kernel import KernelTable
 from roofmodel.profiles.timelines.timeline import CLOCK, POWER, UNKNOWN, Timeline
 from roofmodel.trace.ranks import Rank, ranks, stated_rank
 
 _HOST_IN_NAME = re.compile(r"([^/\\]+?)_\d+\.\d+\.pt\.trace\.json(?:\.gz)?")  # of torch's tensorboard_trace_handler
 
 
-class KernelSource(Protocol):
-    """The kernels of a rank in one file: in memory, or in a Parquet file."""
+class KernelFile(Protocol):
+    """The kernels of a rank in a Parquet file."""
 
     @property
-    def sequences(self) -> SequencesByStep | None:
-        """The digests of the sequences of kernels; None if they are not known without the kernels."""
+    def sequences(self) -> SequencesByStep:
+        """The digests of the sequences of kernels."""
 
-    def load(self, steps: frozenset[int] | None = None) -> RankKernels:
+    def load(self, steps: frozenset[int] | None = None) -> KernelTable:
         """The kernels; with `steps` at least those of these marked steps."""
 
-    def load_sequence(self) -> RankKernels:
-        """The kernels, at least their names, streams and steps; the times may be missing."""
-
-
-@dataclass(frozen=True)
-class TrimmedKernels:
-    """The kernels of a source without its first ones: without `main` of the main stream, and `others` collectives."""
-
-    source: KernelSource
-    main: int
-    others: int  # collectives on other streams
-
-    @property
-    def sequences(self) -> None:
-        """The digests of the source are those of all its kernels."""
-        return None
-
-    def load(self, steps: frozenset[int] | None = None) -> RankKernels:
-        """The rest of the kernels."""
-        table = self.source.load(steps)
-        kept = table.main & (np.cumsum(table.main) > self.main)
-        side = np.flatnonzero(table.collective & ~table.main)
-        if not (table.launches[side] == UNKNOWN).any():
-            side = side[np.argsort(table.launches[side], kind="stable")]
-        kept[side[self.others :]] = True
-        first = int(kept.argmax()) if kept.any() else len(kept)
-        kept[first:] |= ~(table.main | table.collective)[first:]
-        return table.rows(kept)
-
-    def load_sequence(self) -> RankKernels:
-        """The same as `load`: the order of launches decides which collectives are dropped."""
-        return self.load()
+    def load_sequence(self) -> KernelTable:
+        """The kernels with their names, streams and steps; the times may be missing."""
 
 
 class RankPart(NamedTuple):
@@ -77,7 +48,7 @@ class RankPart(NamedTuple):
     start: int  # of the first kernel
     marked: bool  # whether steps are marked
     fingerprint: str  # equal for copies of a file
-    source: KernelSource
+    source: KernelTable | KernelFile
     clock: float | None = None  # median of the SM clock during computation, hertz
     power: float | None = None  # the same of the GPU's power, watts
 
@@ -93,7 +64,8 @@ class ComparedRank:
     host: str | None  # a label that the ranks of one host share; None if the files do not state it
     kernels: int  # all of them
     marked: bool = False  # whether steps are marked
-    sources: tuple[KernelSource, ...] = field(default=(), repr=False)
+    sources: tuple[KernelTable | KernelFile, ...] = field(default=(), repr=False)
+    skipped: tuple[int, int] = 0, 0  # the first kernels of the main stream, and the first collectives of others
     clock: float | None = None  # median of the SM clock during computation, hertz; None if the file does not have it
     power: float | None = None  # the same of the GPU's power, watts
     several_clocks: bool = False  # whether each rank of its file has a clock of its own
@@ -103,24 +75,47 @@ class ComparedRank:
         """Equal for ranks whose times are of one clock."""
         return f"{self.file}, rank {self.number}" if self.several_clocks else self.file
 
-    def load_tables(self, steps: frozenset[int] | None = None) -> list[RankKernels]:
-        """The kernels by file; with `steps` at least those of these marked steps."""
-        return [source.load(steps) for source in self.sources]
+    def load_tables(self, steps: frozenset[int] | None = None) -> list[KernelTable]:
+        """The kernels by file (`kernels.COLUMNS`); with `steps` at least those of these marked steps."""
+        tables = [source if isinstance(source, KernelTable) else source.load(steps) for source in self.sources]
+        return [_without_first(table, *self.skipped) for table in tables] if any(self.skipped) else tables
 
-    def load(self, steps: frozenset[int] | None = None) -> Kernels:
+    def load_sequences(self) -> list[KernelTable]:
+        """The kernels by file, at least their names, streams and steps; the times may be missing."""
+        if any(self.skipped):
+            return self.load_tables()  # the order of launches decides which collectives are skipped
+        return [source if isinstance(source, KernelTable) else source.load_sequence() for source in self.sources]
+
+    def stored_sequences(self) -> list[SequencesByStep] | None:
+        """The digests of the sequences of kernels by file; None if they are not known without the kernels."""
+        stored = [source.sequences for source in self.sources if not isinstance(source, KernelTable)]
+        return stored if len(stored) == len(self.sources) and not any(self.skipped) else None
+
+    def load(self, steps: frozenset[int] | None = None) -> KernelTable:
         """The compared kernels; with `steps` at least those of these marked steps."""
         return compared_kernels(self.load_tables(steps))
 
 
 def marked_steps(rank: ComparedRank) -> set[int]:
     """The steps that the files of a rank mark."""
-    steps: set[int] = set()
-    for source in rank.sources:
-        if source.sequences is None:
-            steps |= set(np.unique(source.load_sequence().steps).tolist())
-        else:
-            steps |= {step for step in source.sequences if step is not None}
-    return steps - {NO_STEP}
+    stored = rank.stored_sequences()
+    if stored is not None:
+        return {step for sequences in stored for step in sequences if step is not None}
+    return {step for table in rank.load_sequences() for step in np.unique(table.array("step")).tolist()} - {NO_STEP}
+
+
+def _without_first(kernels: KernelTable, main: int, others: int) -> KernelTable:
+    """The kernels without the first `main` of the main stream, and the first `others` collectives of other streams."""
+    on_main, communicates = kernels.array("main"), kernels.array("communicates")
+    kept = on_main & (np.cumsum(on_main) > main)
+    side = np.flatnonzero(communicates & ~on_main)
+    launches = kernels.array("launch_start")[side]
+    if not (launches == UNKNOWN).any():
+        side = side[np.argsort(launches, kind="stable")]
+    kept[side[others:]] = True
+    first = int(kept.argmax()) if kept.any() else len(kept)
+    kept[first:] |= ~(on_main | communicates)[first:]
+    return kernels.select(np.flatnonzero(kept))
 
 
 def rank_parts(timeline: Timeline) -> list[RankPart]:
@@ -140,8 +135,8 @@ def _part(rank: Rank, ranks_of_file: int) -> RankPart:
         stated_rank=stated_rank(rank.timeline, rank.process, ranks_of_file),
         ranks_of_file=ranks_of_file,
         kernels=len(table),
-        start=int(table.starts[0]),
-        marked=bool((table.steps != NO_STEP).any()),
+        start=int(table.array("start")[0]),
+        marked=bool((table.array("step") != NO_STEP).any()),
         fingerprint=_fingerprint(rank),
         source=table,
         clock=_median_sample(rank, table, CLOCK),
@@ -149,21 +144,22 @@ def _part(rank: Rank, ranks_of_file: int) -> RankPart:
     )
 
 
-def _median_sample(rank: Rank, table: RankKernels, quantity: str) -> float | None:
+def _median_sample(rank: Rank, table: KernelTable, quantity: str) -> float | None:
     """The median of the samples during computation; None without such samples."""
     samples = rank.timeline.samples.get((rank.process, rank.device, quantity))
-    computes = table.main & ~table.collective
+    starts, ends, main, communicates = (table.array(column) for column in ("start", "end", "main", "communicates"))
+    computes = main & ~communicates
     if samples is None or not computes.any():
         return None
-    place = np.searchsorted(table.starts[computes], samples.times, side="right") - 1
-    inside = (place >= 0) & (samples.times < table.ends[computes][np.maximum(place, 0)])
+    place = np.searchsorted(starts[computes], samples.times, side="right") - 1
+    inside = (place >= 0) & (samples.times < ends[computes][np.maximum(place, 0)])
     return float(np.median(samples.values[inside])) if inside.any() else None
 
 
 def _fingerprint(rank: Rank) -> str:
     """Equal for copies of a file. Simulated ranks may have equal times, so the times alone do not suffice."""
     digest = blake2b(digest_size=16)
-    for times in (rank.starts, rank.ends, rank.work["launch_start"].to_numpy()):
+    for times in (rank.starts, rank.ends, rank.launches):
         digest.update(times.tobytes())
     texts = (rank.process, rank.device, rank.timeline.stated_rank, rank.timeline.once(_range_names))
     digest.update(repr(texts).encode("utf-8", "surrogatepass"))
@@ -171,7 +167,7 @@ def _fingerprint(rank: Rank) -> str:
 
 
 def _range_names(timeline: Timeline) -> bytes:
-    names = sorted(map(str, timeline.ranges["name"].cat.categories))
+    names = sorted(timeline.range_table.distinct("name"))
     return blake2b(repr(names).encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
@@ -247,12 +243,12 @@ def _with_hosts_by_device(numbered_ranks: list[ComparedRank]) -> list[ComparedRa
     ]
 
 
-def launch_to_start_median(tables: Iterable[RankKernels]) -> float | None:
+def launch_to_start_median(tables: Iterable[KernelTable]) -> float | None:
     """Median seconds from the launching call to the start of a kernel; None without launches."""
     delays = []
     for table in tables:
-        launched = table.launches != UNKNOWN
-        every = table.starts - table.launches
+        launches = table.array("launch_start")
+        launched, every = launches != UNKNOWN, table.array("start") - launches
         delays.append(every if launched.all() else every[launched])
     joined = delays[0] if len(delays) == 1 else np.concatenate(delays)
     return float(np.median(joined)) / 1e9 if len(joined) else None

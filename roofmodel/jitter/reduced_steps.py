@@ -135,7 +135,7 @@ def read_sequences(task: SequenceTask) -> dict[int, RankSequences | str]:
 
 def read_collectives(ranks: Sequence[ComparedRank]) -> list[CollectiveSequence]:
     """The first collectives of ranks that have one file each. Raises DamagedRankFile."""
-    return [collective_sequence(rank.sources[0].load()) for rank in ranks]
+    return [collective_sequence(rank.load_tables()[0]) for rank in ranks]
 
 
 class GapTask(NamedTuple):
@@ -156,7 +156,7 @@ def sum_gaps(task: GapTask) -> tuple[Integers, dict[int, str]]:
             damaged[place] = str(error)
             continue
         rows = select_rows(kernels, np.arange(len(kernels)), selection)
-        total += kernels.starts[rows] - kernels.previous_ends[rows]
+        total += kernels.array("start")[rows] - kernels.array("previous_end")[rows]
     return total, damaged
 
 
@@ -196,10 +196,11 @@ def _rank_sums(task: RankTask, batch: RankBatch) -> tuple[RankSums, dict[int, In
             places = places[np.linspace(0, len(places) - 1, MAX_COLLECTIVES).astype(int)]
         starts += list(rows.starts[:, places])
         ends += list(rows.ends[:, places])
-    compared = int((kernels.ends - kernels.starts).sum())
-    durations = [table.ends - table.starts for table in tables]
+    compared = int((kernels.array("end") - kernels.array("start")).sum())
+    durations = [table.array("end") - table.array("start") for table in tables]
     every = sum(int(each.sum()) for each in durations)
-    collectives = sum(int(each[table.collective].sum()) for each, table in zip(durations, tables, strict=True))
+    communicates = [table.array("communicates") for table in tables]
+    collectives = sum(int(each[chosen].sum()) for each, chosen in zip(durations, communicates, strict=True))
     sums = RankSums(
         place=task.place,
         steps=np.array(numbers, np.int64),

@@ -10,7 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from roofmodel.jitter.kernels import NO_STEP, Booleans, Integers, RankKernels
+from roofmodel.jitter.kernels import NO_STEP, Booleans, Integers, compared_rows, name_codes
+from roofmodel.profiles.kernel import KernelTable
 from roofmodel.profiles.timelines.timeline import UNKNOWN
 
 # Of shifts between ranks; choices of this project. Least number of collectives that two ranks share, and its part of
@@ -39,15 +40,10 @@ SequencesByStep = dict[int | None, KernelSequence]
 """The sequence of each marked step, and of all kernels (None)."""
 
 
-def sequences_by_step(tables: Sequence[RankKernels]) -> tuple[SequencesByStep, dict[bytes, Integers]]:
+def sequences_by_step(tables: Sequence[KernelTable]) -> tuple[SequencesByStep, dict[bytes, Integers]]:
     """The sequences of a rank from its files, and the codes on the main stream by digest."""
-    compared = [table.main | table.collective for table in tables]
-
-    def joined(column: str) -> Integers:
-        parts = [getattr(table, column)[kept] for table, kept in zip(tables, compared, strict=True)]
-        return np.asarray(parts[0] if len(parts) == 1 else np.concatenate(parts))
-
-    codes, main, steps = joined("codes"), joined("main").astype(bool), joined("steps")
+    columns = zip(*map(_compared_sequence, tables), strict=True)
+    codes, main, steps = (parts[0] if len(parts) == 1 else np.concatenate(parts) for parts in columns)
     sequences: dict[int | None, Integers] = {**_cut(codes[main], steps[main]), None: codes[main]}
     others: dict[int | None, Integers] = {**_cut(codes[~main], steps[~main]), None: codes[~main]}
     nothing = np.zeros(0, np.int64)
@@ -61,6 +57,12 @@ def sequences_by_step(tables: Sequence[RankKernels]) -> tuple[SequencesByStep, d
             kinds, numbers = np.unique(others.get(step, nothing), return_counts=True)
             by_step[step] = KernelSequence(digest, tuple(zip(kinds.tolist(), numbers.tolist(), strict=True)))
     return by_step, contents
+
+
+def _compared_sequence(kernels: KernelTable) -> tuple[Integers, Booleans, Integers]:
+    """Code, whether it is on the main stream, and step of the compared kernels."""
+    compared = compared_rows(kernels)
+    return name_codes(kernels)[compared], kernels.array("main")[compared], kernels.array("step")[compared]
 
 
 def _cut(values: Integers, steps: Integers) -> dict[int | None, Integers]:
@@ -137,20 +139,21 @@ class Shift(NamedTuple):
     certain: bool  # whether the ends of the collectives agree clearly better than with any other shift
 
 
-def collective_sequence(table: RankKernels) -> CollectiveSequence:
+def collective_sequence(kernels: KernelTable) -> CollectiveSequence:
     """The collectives of a rank. Without launches, the kernels are in the order of their starts."""
-    compared = np.flatnonzero(table.main | table.collective)
-    launches = table.launches[compared]
+    compared = np.flatnonzero(compared_rows(kernels))
+    launches = kernels.array("launch_start")[compared]
     if not (launches == UNKNOWN).any():
         compared = compared[np.argsort(launches, kind="stable")]
-    collective, main, codes = table.collective[compared], table.main[compared], table.codes[compared]
+    collective, main, ends = (kernels.array(column)[compared] for column in ("communicates", "main", "end"))
+    codes = name_codes(kernels)[compared]
     places = np.flatnonzero(collective)
     count = len(places)
     places = places[:MAX_COLLECTIVES]
     before: Integers = np.cumsum(main)[places] - main[places]
     return CollectiveSequence(
         codes[places],
-        table.ends[compared][places],
+        ends[places],
         main[places],
         before,
         codes[main][: int(before[-1]) + 1 if count else 0],

@@ -7,7 +7,7 @@ give the same memory to NumPy and pandas. A column that no row gives takes no me
 from __future__ import annotations
 
 from array import array
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from math import nan
 from typing import TYPE_CHECKING, Any, Self
 
@@ -112,11 +112,8 @@ class ColumnTable:
 
     def set_array(self, column: str, stored: NDArray[Any], values: Iterable[Any] = ()) -> None:
         """Set a column from its stored numbers, or from codes and the values of the codes."""
-        kind = self.columns[column]
-        self.drop(column)
-        self._cells[column] = array(_TYPECODES[kind], stored.astype(_TYPECODES[kind]).tobytes())
-        if kind in _CODED:
-            self._codes[column] = Codes(kind, values)
+        typecode = _TYPECODES[self.columns[column]]
+        self.put(column, array(typecode, stored.astype(typecode).tobytes()), values)
 
     def update(self, column: str, rows: Iterable[int], cells: Iterable[Any]) -> None:
         """Set some cells of a column."""
@@ -124,8 +121,17 @@ class ColumnTable:
         for row, cell in zip(rows, cells, strict=True):
             stored[row] = cell if codes is None else codes[cell]
 
-    def put(self, column: str, stored: array[Any]) -> None:
-        """Set a column of numbers to an array, which may lack the last rows."""
+    def put(self, column: str, stored: array[Any] | NDArray[Any], values: Iterable[Any] = ()) -> None:
+        """Set a column to an array of its numbers or codes, which is not copied and may lack the last rows.
+
+        A NumPy array has one element for each row, of any type; only `array`, `mapped` and `select` read it.
+        """
+        if self.columns[column] in _CODED:
+            listed = list(values)
+            self._codes[column] = codes = Codes(self.columns[column], listed)
+            if len(codes.values_by_code) < len(listed):  # some are equal
+                listed.append(None)
+                stored = array("i", [codes[listed[code]] for code in stored])
         self._cells[column] = stored
 
     def drop(self, *columns: str) -> None:
@@ -200,7 +206,18 @@ class ColumnTable:
         if not self.has(column):
             return np.full(self._rows, _unknown(kind), np.dtype(_TYPECODES[kind]))
         stored = self.stored(column)
-        return np.frombuffer(stored, np.dtype(stored.typecode)) if stored else np.empty(0, np.dtype(stored.typecode))
+        return np.asarray(stored)
+
+    def mapped(self, column: str, value: Callable[[Any], object], missing: object = None, dtype: Any = object) -> Any:
+        """An array of what `value` returns for each cell of a column whose distinct values are stored; called for each
+        of these once.
+        """
+        import numpy as np
+
+        values = np.empty(len(self.distinct(column)) + 1, dtype)
+        values[:-1] = [value(each) for each in self.distinct(column)]
+        values[-1] = missing
+        return values[self.array(column)]
 
     # --- Other tables -----------------------------------------------------------------------------------
 
@@ -218,6 +235,8 @@ class ColumnTable:
             stored = self.stored(column)
             if isinstance(stored, list):
                 chosen._cells[column] = [stored[row] for row in rows]
+            elif not isinstance(stored, array):
+                chosen._cells[column] = stored[rows]
             elif len(rows) < MANY:
                 chosen._cells[column] = array(stored.typecode, map(stored.__getitem__, rows))
             else:

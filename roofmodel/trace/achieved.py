@@ -11,21 +11,18 @@ The work of auxiliary kernels is counted at the main kernel of their operator: t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from roofmodel.devices.device import Device
-from roofmodel.profiles.kernel import RecordedInputs
+from roofmodel.profiles.columns import ColumnTable
+from roofmodel.profiles.kernel import KernelTable
 from roofmodel.profiles.timelines import enclosing
 from roofmodel.profiles.torch_fields import parse_inputs
 from roofmodel.roofline.counted_kernels import Operators, count_kernels, flops_by_pipe
 from roofmodel.trace.ranks import Rank
-
-if TYPE_CHECKING:
-    import pandas
 
 Floats = NDArray[np.float64]
 
@@ -104,16 +101,16 @@ class RunRoofline(NamedTuple):
 
 def rank_work(rank: Rank, device: Device | None) -> RankWork | None:
     """The work of a rank's kernels on a device; None if no operator of the trace has recorded shapes."""
-    if not rank.timeline.operators["inputs"].notna().any():
+    if not rank.timeline.operator_table.distinct("inputs"):
         return None
     indices = np.flatnonzero(rank.is_kernel)
-    kernels = enclosing.with_captured_launches(rank.work.iloc[indices], rank.timeline.calls)
-    launched_by, operators = _operators(kernels, rank.timeline.operators)
+    replayed = rank.work.select(indices)
+    kernels = enclosing.with_captured_launches(replayed, rank.timeline.call_table)
+    launched_by, operators = _operators(kernels, rank.timeline.operator_table)
     seconds = (rank.ends - rank.starts) / 1e9
-    names = rank.work["name"].astype(object).to_numpy()[indices].tolist()
-    captured = kernels["launch_call"].to_numpy(object) != rank.work["launch_call"].iloc[indices].to_numpy(object)
+    captured = kernels.array("launch_start") != replayed.array("launch_start")
     graphs = frozenset(np.flatnonzero(rank.in_graph[indices] & ~captured).tolist())
-    counts = count_kernels(names, seconds[indices].tolist(), launched_by, operators, graphs)
+    counts = count_kernels(kernels.cells("name"), seconds[indices].tolist(), launched_by, operators, graphs)
     flops, size, compute, known, explained, fp32 = (np.zeros(len(rank.work)) for _ in range(6))
     unknown: dict[str, tuple[int, float]] = {}
     for i, work in zip(indices.tolist(), counts, strict=True):
@@ -164,7 +161,7 @@ def run_roofline(works: Sequence[RankWork | None], kernel_seconds: float) -> Run
     return RunRoofline(kernel_seconds, achieved, dict(ordered))
 
 
-def _operators(kernels: pandas.DataFrame, events: pandas.DataFrame) -> tuple[list[int], Operators]:
+def _operators(kernels: KernelTable, events: ColumnTable) -> tuple[list[int], Operators]:
     """The innermost operator of each kernel's launch, as an index into the operators that launch some, with callers."""
     innermost, outer = enclosing.calls(kernels, events)
     callers: dict[int, int] = {}
@@ -173,16 +170,11 @@ def _operators(kernels: pandas.DataFrame, events: pandas.DataFrame) -> tuple[lis
             callers[event] = event = int(outer[event])
     listed = sorted(callers)
     place = {event: i for i, event in enumerate(listed)} | {-1: -1}
-    texts = events["inputs"].cat.codes.to_numpy()[listed] if listed else np.empty(0, np.int64)
-    categories = events["inputs"].cat.categories
-
-    @cache
-    def inputs(code: int) -> RecordedInputs | None:
-        return parse_inputs(categories[code]) if code >= 0 else None
-
+    texts = [events.cell("inputs", event) for event in listed]
+    parsed = {text: None if text is None else parse_inputs(text) for text in texts}
     table = Operators(
-        events["name"].astype(object).to_numpy()[listed].tolist(),
-        [inputs(code) for code in texts.tolist()],
+        [events.cell("name", event) for event in listed],
+        [parsed[text] for text in texts],
         [place[callers[event]] for event in listed],
     )
     return [place[event] for event in innermost.tolist()], table

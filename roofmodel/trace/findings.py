@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from roofmodel.devices.device import Device
 from roofmodel.errors import cut
 from roofmodel.numbers import units
+from roofmodel.profiles.timelines.enclosing import rows_by_value
 from roofmodel.profiles.timelines.timeline import UNKNOWN
 from roofmodel.trace import idle, intervals, transfers
 from roofmodel.trace.achieved import RankWork
@@ -116,11 +117,16 @@ def _rank_findings(
 
 
 def _managed_text(rank: Rank, seconds: float, wall: float) -> str:
-    moved = rank.work[rank.work["direction"].isin(idle.MIGRATIONS)].groupby("direction", observed=True)["bytes"]
+    directions = rank.work.distinct("direction")
+    moved = {
+        directions[code]: rank.work.array("bytes")[rows]
+        for code, rows in rows_by_value(rank.work.array("direction")).items()
+        if code >= 0 and directions[code] in idle.MIGRATIONS
+    }
     sizes = (
         f"{units.si(float(pages.sum()), 'B')} to the {'GPU' if direction == idle.MIGRATIONS[0] else 'CPU'} in "
         f"{units.count(len(pages), 'move')}"
-        for direction, pages in moved
+        for direction, pages in moved.items()
     )
     return (
         f"page migrations of managed memory, and the idle time before them, take {_of_wall(seconds, wall)}: "
@@ -143,7 +149,7 @@ def _cpu_text(rank: Rank, times: Intervals, wall: float) -> str:
         )
     name, time = names[0]
     in_one_gap = min(time, gaps.max()) > (1 - MENTIONED) * seconds
-    if in_one_gap and name in rank.timeline.operators["name"].cat.categories:
+    if in_one_gap and name in rank.timeline.operator_table.distinct("name"):
         return f"{text}{work}. Probably set-up at its first call: start the profiler after a warm-up"
     return f"{text}{work}. Run it earlier, in another thread or on the GPU"
 
@@ -170,7 +176,7 @@ def _idle_text(rank: Rank, stretches: dict[str, Intervals], causes: dict[str, fl
         "the clocks of CPU and GPU differ"
         if rank.clock_error
         else "the file has no launch of the work that follows"
-        if len(rank.timeline.calls)
+        if len(rank.timeline.call_table)
         else "the file has no CUDA calls of the CPU"
     )
     words = OTHER_CAUSES | {"unknown": f"for an unknown reason: {reason}"}
@@ -341,8 +347,8 @@ def _passes(name: str) -> float:
 
 def _matching(rank: Rank, value: Callable[[str], float]) -> NDArray[np.float64]:
     """A value of the name for each activity of the rank."""
-    names = rank.work["name"].cat
-    return np.array([value(name) for name in names.categories], dtype=float)[names.codes.to_numpy()]
+    values: NDArray[np.float64] = rank.work.mapped("name", value, 0.0, float)
+    return values
 
 
 def _kernel_findings(rank: Rank, work: RankWork | None, device: Device | None) -> Iterator[Finding]:

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from roofmodel.profiles.timelines import enclosing
-from roofmodel.profiles.timelines.timeline import COPY, MEMSET
+from roofmodel.profiles.timelines.timeline import MEMSET
 from roofmodel.roofline.categories import category, lecture_category
 from roofmodel.trace.achieved import Achieved, RankWork
 from roofmodel.trace.ranks import Rank
 from roofmodel.trace.steps import Steps
-
-if TYPE_CHECKING:
-    import pandas
-
 
 _CALL = re.compile(r", (?:seq|op_id|sizes) = .*$", re.DOTALL)
 """What `torch.autograd.profiler.emit_nvtx` appends to the name of an operator: numbers and shapes of one call."""
@@ -42,18 +38,19 @@ def grouped(rank: Rank, steps: Steps, by: str, work: RankWork | None = None) -> 
     """The groups of a rank, longest first; `by` is a key of GROUPINGS; `work` has FLOPs and bytes."""
     if not len(rank.work):
         return []
-    durations = rank.work["end"] - rank.work["start"]
-    keys = np.asarray(GROUPINGS[by](rank, steps), dtype=object)
-    groups = durations.groupby(keys)
-    achieved = {str(key): work.total(rows) for key, rows in groups.indices.items()} if work else {}
-    table = groups.agg(["size", "sum", "mean", "median", "min", "max"])
+    durations = rank.ends - rank.starts
     total = float(durations.sum()) or 1.0
-    rows = [
-        GroupTime(rank.number, str(key), int(row["size"]), row["sum"] / 1e9, row["sum"] / total,
-                  row["mean"] / 1e9, row["median"] / 1e9, row["min"] / 1e9, row["max"] / 1e9, achieved.get(str(key)))
-        for key, row in table.iterrows()
-    ]  # fmt: skip
-    return sorted(rows, key=lambda row: (-row.seconds, row.group))
+    numbers: dict[str, int] = {}
+    group_of = np.array([numbers.setdefault(key, len(numbers)) for key in GROUPINGS[by](rank, steps)])
+    times = []
+    for key, rows in zip(numbers, enclosing.rows_by_value(group_of).values(), strict=True):
+        own = durations[rows]
+        time, median = float(own.sum()), float(np.median(own)) / 1e9
+        times.append(
+            GroupTime(rank.number, key, len(own), time / 1e9, time / total, time / len(own) / 1e9, median,
+                      float(own.min()) / 1e9, float(own.max()) / 1e9, work.total(rows) if work else None)
+        )  # fmt: skip
+    return sorted(times, key=lambda row: (-row.seconds, row.group))
 
 
 class LectureShares(NamedTuple):
@@ -69,60 +66,55 @@ def lecture_shares(rank: Rank) -> LectureShares | None:
     total = int(durations.sum())
     if not total:
         return None
-    memory = np.array(_by_name_only(lecture_category)(rank, Steps([]))) == "memory_mgmt"
+    memory = _by_name_only(lecture_category)(rank, Steps([])) == "memory_mgmt"
     return LectureShares(int(durations[memory].sum()) / total, int(durations[rank.is_collective].sum()) / total)
 
 
-def _by_name_only(label: Callable[[str], str]) -> Callable[[Rank, Steps], object]:
+Grouping = Callable[[Rank, Steps], Any]
+"""The group of each activity."""
+
+
+def _by_name_only(label: Callable[[str], str]) -> Grouping:
     """A grouping that depends on the name alone."""
-
-    def keys(rank: Rank, steps: Steps) -> object:
-        names = rank.work["name"].cat
-        of_code = np.array([label(name) for name in names.categories], dtype=object)
-        return of_code[names.codes.to_numpy()]
-
-    return keys
+    return lambda rank, steps: rank.work.mapped("name", label, label(""))
 
 
-def _kinds(rank: Rank, steps: Steps) -> object:
+def _kinds(rank: Rank, steps: Steps) -> Any:
     """The category of kernels; copies and memsets apart, copies by direction."""
-    keys = np.array(_by_name_only(category)(rank, steps), dtype=object)
-    copies = (rank.work["kind"] == COPY).to_numpy()
-    keys[copies] = "copy " + rank.work["direction"].astype(object).fillna("")[copies]
-    keys[(rank.work["kind"] == MEMSET).to_numpy()] = MEMSET
+    keys = _by_name_only(category)(rank, steps)
+    keys[rank.is_copy] = rank.work.mapped("direction", "copy {}".format, "copy ")[rank.is_copy]
+    keys[rank.is_memset] = MEMSET
     return keys
 
 
-def _ranges(rank: Rank, steps: Steps) -> object:
-    labels = enclosing.innermost_names(rank.work, rank.timeline.ranges)
+def _ranges(rank: Rank, steps: Steps) -> Any:
+    labels = enclosing.innermost_names(rank.work, rank.timeline.range_table)
     return [_CALL.sub("", label) if label else "(no range)" for label in labels]
 
 
-def _operators(rank: Rank, steps: Steps) -> object:
+def _operators(rank: Rank, steps: Steps) -> Any:
     """The operators of the framework; without them, the ranges that PyTorch's `emit_nvtx` writes for its operators."""
-    events = rank.timeline.operators
+    events = rank.timeline.operator_table
     if not len(events):
-        names = rank.timeline.ranges["name"].astype(object)
-        events = rank.timeline.ranges[names.str.contains(_CALL, na=False).astype(bool)]
+        ranges = rank.timeline.range_table
+        is_call = ranges.mapped("name", lambda name: _CALL.search(name) is not None, False, bool)
+        events = ranges.select(np.flatnonzero(is_call))
     labels = enclosing.innermost_names(rank.work, events)
     return [_CALL.sub("", label) if label else "(no operator)" for label in labels]
 
 
-def _steps(rank: Rank, steps: Steps) -> object:
+def _steps(rank: Rank, steps: Steps) -> Any:
     keys = np.full(len(rank.work), "(no step)", dtype=object)
     for step in steps.steps:
         keys[slice(*np.searchsorted(rank.starts, [step.start, step.end]))] = step.label
     return keys
 
 
-def _column(name: str) -> Callable[[Rank, Steps], object]:
-    def keys(rank: Rank, steps: Steps) -> pandas.Series:
-        return rank.work[name].astype(object).fillna(f"(no {name})")
-
-    return keys
+def _column(name: str) -> Grouping:
+    return lambda rank, steps: rank.work.mapped(name, str, f"(no {name})")
 
 
-GROUPINGS: Mapping[str, Callable[[Rank, Steps], object]] = {
+GROUPINGS: Mapping[str, Grouping] = {
     "group": _kinds,
     "lecture": _by_name_only(lecture_category),
     "name": _by_name_only(str),

@@ -20,19 +20,18 @@ thread of the next launched activity did `cpu_work` outside its calls.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from roofmodel.profiles.columns import ColumnTable
 from roofmodel.profiles.timelines.enclosing import rows_by_value
 from roofmodel.profiles.timelines.timeline import UNKNOWN, Timeline
 from roofmodel.trace import intervals
 from roofmodel.trace.intervals import Intervals
 from roofmodel.trace.ranks import Rank
-
-if TYPE_CHECKING:
-    import pandas
 
 CAUSES = ("input", "synchronization", "launch", "cpu_work", "other_rank", "queued", "allocation", "unknown")
 # Nanoseconds after the return of a launching call that still count as `launch`; the rest until the kernel starts is
@@ -48,7 +47,7 @@ LOADER = re.compile(
     r"dataloader.*(?:__next__|_next_data|_get_data)|enumerate\(dataloader\)|get_batch|data_?load|next_batch", re.I
 )
 MIGRATIONS = ("unified_HtoD", "unified_DtoH")
-_NUMBER = r"[\s_#:-]*\d+$"  # of an iteration, at the end of a name
+_NUMBER = re.compile(r"[\s_#:-]*\d+$")  # of an iteration, at the end of a name
 _STEP = "ProfilerStep"
 _MAX_NAMES = 50
 _WORKERS = "_MultiProcessingDataLoaderIter"  # PyTorch's iterator with num_workers >= 1
@@ -58,6 +57,7 @@ SYNCHRONIZES = re.compile(
     r"cuMemcpy(?!\w*Async)|(?:cuda|hip)Free(?!\w*Async)|cuMemFree(?!\w*Async)|"
     r"aten::(?:item|_local_scalar_dense)$"
 )
+_QUICK = re.compile("Memcpy|Memset|Synchronize|Wait|Query")  # calls that wait or copy
 _ALLOCATES = re.compile(
     r"(?:cuda|hip)(?:Malloc|Free|Host(?:Alloc|Malloc|Free|Register|Unregister)|StreamCreate|ModuleLoad)(?!\w*Async)|"
     r"cu(?:Mem(?:Alloc|Free|HostAlloc|HostRegister|Create|Map|Unmap|AddressReserve)|StreamCreate|ModuleLoad|LibraryLoad|"
@@ -83,11 +83,10 @@ def _gaps_by_cause(rank: Rank, gaps: Intervals) -> dict[str, Intervals]:
     parts_by_cause["unknown"].append(gaps[~ended])  # after the last activity
     gaps = gaps[ended]
     first = np.searchsorted(rank.starts, gaps[:, 1], side="left")  # the activity that ends each gap
-    launches = rank.work["launch_start"].to_numpy().copy()
-    returned = rank.work["launch_end"].to_numpy().copy()
-    categories = rank.work["launch_thread"].cat.categories
-    threads = rank.work["launch_thread"].cat.codes.to_numpy().copy()
-    moved = rank.work["direction"].isin(MIGRATIONS).to_numpy() & (launches == UNKNOWN)
+    launches, returned, threads = (
+        rank.work.array(column).copy() for column in ("launch_start", "launch_end", "launch_thread")
+    )
+    moved = _migrates(rank) & (launches == UNKNOWN)
     _launch_migrations(rank, moved, launches, returned, threads)
     moved, launches, returned, threads = moved[first], launches[first], returned[first], threads[first]
     known = launches != UNKNOWN
@@ -101,7 +100,7 @@ def _gaps_by_cause(rank: Rank, gaps: Intervals) -> dict[str, Intervals]:
     rows_by_thread = rows_by_value(np.where(late, threads, -1))
     rows_by_thread.pop(-1, None)
     for code, rows in rows_by_thread.items():
-        thread, gaps_of_thread = str(categories[code]), delays[rows]
+        thread, gaps_of_thread = rank.work.distinct("launch_thread")[code], delays[rows]
         before_launch = np.stack([gaps_of_thread[:, 0], np.minimum(launches[rows], gaps_of_thread[:, 1])], axis=1)
         explained = intervals.NONE
         for cause, pattern in (("input", LOADER), ("other_rank", _OTHER_RANK), ("allocation", _ALLOCATES)):
@@ -139,22 +138,48 @@ def _time_of(rank: Rank, find: Callable[..., dict[str, Intervals]], thread: str,
 
 
 def _matching_time(timeline: Timeline, pattern: re.Pattern[str]) -> dict[str, Intervals]:
-    tables = [named(events, pattern) for events in (timeline.calls, timeline.operators, timeline.ranges)]
-    return _time_by_thread(*tables)
+    tables = (timeline.call_table, timeline.operator_table, timeline.range_table)
+    return _time_by_thread((events, events.mapped("name", pattern.search, None, bool)) for events in tables)
 
 
-def _time_by_thread(*tables: pandas.DataFrame) -> dict[str, Intervals]:
-    """The time in the events of each thread."""
+def _time_by_thread(tables: Iterable[tuple[ColumnTable, Any]]) -> dict[str, Intervals]:
+    """The time of each thread in the chosen events (a mask) of each table."""
     times: dict[str, list[Intervals]] = {}
-    for events in tables:
-        starts, ends = events["start"].to_numpy(), events["end"].to_numpy()
-        for thread, rows in events.groupby("thread", observed=True).indices.items():
-            times.setdefault(str(thread), []).append(intervals.union(starts[rows], ends[rows]))
+    for events, chosen in tables:
+        starts, ends = events.array("start")[chosen], events.array("end")[chosen]
+        for code, rows in rows_by_value(events.array("thread")[chosen]).items():
+            if code != UNKNOWN:
+                thread = events.distinct("thread")[code]
+                times.setdefault(thread, []).append(intervals.union(starts[rows], ends[rows]))
     return {thread: intervals.join(*sets) for thread, sets in times.items()}
 
 
 def _call_time(timeline: Timeline) -> dict[str, Intervals]:
-    return _time_by_thread(timeline.calls)
+    return _time_by_thread([(timeline.call_table, slice(None))])
+
+
+class NamedEvents(NamedTuple):
+    """Operators and ranges that have a name, or all of them that have the same one."""
+
+    names: NDArray[np.object_]
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    calls: NDArray[np.int64]  # CUDA calls in each
+
+    def rows(self, chosen: Any) -> NamedEvents:
+        """Some of the events (a mask or indices)."""
+        return NamedEvents(*(column[chosen] for column in self))
+
+    def by_name(self) -> dict[str, NamedEvents]:
+        """The events of each name, by name."""
+        names, codes = np.unique(self.names, return_inverse=True)
+        return {names[code]: self.rows(rows) for code, rows in rows_by_value(codes).items()}
+
+    def durations(self) -> NDArray[np.int64]:
+        return self.ends - self.starts
+
+    def time(self) -> Intervals:
+        return intervals.union(self.starts, self.ends)
 
 
 def names_of(rank: Rank, times: Intervals) -> list[tuple[str, float]]:
@@ -164,30 +189,28 @@ def names_of(rank: Rank, times: Intervals) -> list[tuple[str, float]]:
     else than launch, so the outermost of them are listed. If they take less than half of the times, the innermost of
     all that take more than half comes first: the range of a step is around every gap.
     """
-    import pandas
-
     by_thread = rank.timeline.once(_named_work)
     tables = [by_thread[thread] for thread in _threads(rank) if thread in by_thread]
     if not tables:
         return []
-    events = pandas.concat(tables)
-    events = events[intervals.covered(times, events["start"], events["end"]) > 0]
-    events = events[~events["name"].str.match(_STEP).to_numpy(dtype=bool)]
-    events = events.assign(name=events["name"].str.replace(_NUMBER, "", regex=True))
+    events = NamedEvents(*map(np.concatenate, zip(*tables, strict=True)))
+    events = events.rows(intervals.covered(times, events.starts, events.ends) > 0)
+    events = events.rows([not name.startswith(_STEP) for name in events.names])
+    names: NDArray[np.object_] = np.array([_NUMBER.sub("", name) for name in events.names], object)
+    named_events = events._replace(names=names)
     half = intervals.length(times) / 2
-    durations = (events["end"] - events["start"]).groupby(events["name"])
-    lengths = durations.mean()
+    lengths = {name: each.durations().mean() for name, each in named_events.by_name().items()}
     alone, every = (
-        {name: intervals.intersect(_union(table[table["name"] == name]), times) for name in names}
-        for table in (events[events["calls"] == 0], events)
-        for names in [_longest(table)]
+        {name: intervals.intersect(each.time(), times) for name, each in _longest(chosen)}
+        for chosen in (named_events.rows(events.calls == 0), named_events)
     )
     if intervals.length(intervals.join(*alone.values())) > half:
         ordered = sorted(alone, key=lambda name: -intervals.length(alone[name]))
     else:
         alone, large = every, [name for name in every if intervals.length(every[name]) > half]
+        small = [name for name in every if name not in large]
         ordered = sorted(large, key=lengths.__getitem__) + sorted(
-            every.keys() - {*large}, key=lambda name: -intervals.length(every[name])
+            small, key=lambda name: -intervals.length(every[name])
         )
     listed, listed_times = [], intervals.NONE
     for name in ordered:
@@ -199,72 +222,77 @@ def names_of(rank: Rank, times: Intervals) -> list[tuple[str, float]]:
 
 def migrations(rank: Rank) -> Intervals:
     """The time in which pages of managed memory move."""
-    moved = rank.work["direction"].isin(MIGRATIONS).to_numpy()
+    moved = _migrates(rank)
     return intervals.union(rank.starts[moved], rank.ends[moved])
+
+
+def _migrates(rank: Rank) -> NDArray[np.bool_]:
+    """Which activities move pages of managed memory."""
+    moved: NDArray[np.bool_] = rank.work.mapped("direction", MIGRATIONS.__contains__, False, bool)
+    return moved
 
 
 def before_migrations(rank: Rank, times: Intervals) -> Intervals:
     """The part of these times in gaps that end because pages of managed memory move."""
     every = rank.unrestricted
     first = np.minimum(np.searchsorted(every.starts, rank.idle[:, 1], side="left"), len(every.starts) - 1)
-    moved = every.work["direction"].isin(MIGRATIONS).to_numpy()
-    return intervals.intersect(times, rank.idle[moved[first]])
+    return intervals.intersect(times, rank.idle[_migrates(every)[first]])
 
 
 def call_of(rank: Rank, times: Intervals) -> str | None:
     """The CUDA call that takes most of these times; None if calls take less than half."""
-    calls = rank.timeline.calls
-    inside = intervals.covered(times, calls["start"], calls["end"])
-    seconds = calls.assign(inside=inside).groupby(calls["name"].astype(object))["inside"].sum()
-    return str(seconds.idxmax()) if len(seconds) and 2 * seconds.max() > intervals.length(times) else None
+    calls = rank.timeline.call_table
+    inside = intervals.covered(times, calls.array("start"), calls.array("end"))
+    rows_of = rows_by_value(calls.array("name"))
+    time = {name: int(inside[rows_of[code]].sum()) for code, name in enumerate(calls.distinct("name"))}
+    name = max(sorted(time), key=time.__getitem__, default=None)
+    return name if name is not None and 2 * time[name] > intervals.length(times) else None
 
 
 def _threads(rank: Rank) -> list[str]:
     """The threads that launched work of the rank."""
-    return sorted(map(str, rank.unrestricted.work["launch_thread"].dropna().unique()))
+    work = rank.unrestricted.work
+    return sorted(work.distinct("launch_thread")[code] for code in np.unique(work.array("launch_thread")) if code >= 0)
 
 
-def _named_work(timeline: Timeline) -> dict[str, pandas.DataFrame]:
-    """By thread, its operators and ranges that are long enough to count as work of the CPU, with the number of CUDA
-    calls in each.
-    """
-    import pandas
-
-    columns = ["name", "start", "end", "thread"]
-    every = pandas.concat([table[columns].astype(object) for table in (timeline.ranges, timeline.operators)])
-    every = every.astype({"start": np.int64, "end": np.int64})
-    every = every[every["end"] - every["start"] > MIN_NAMED_WORK]
-    calls = {thread: np.sort(starts) for thread, starts in timeline.calls.groupby("thread", observed=True)["start"]}
-    tables = {}
-    for thread, events in every.groupby("thread"):
-        first, last = (
-            np.searchsorted(calls.get(thread, []), events[column], side="left") for column in ("start", "end")
-        )
-        tables[str(thread)] = events.assign(calls=last - first)
-    return tables
+def _named_work(timeline: Timeline) -> dict[str, NamedEvents]:
+    """By thread, its operators and ranges that are long enough to count as work of the CPU."""
+    calls = timeline.call_table
+    starts_of_calls = {
+        calls.distinct("thread")[code]: np.sort(calls.array("start")[rows])
+        for code, rows in rows_by_value(calls.array("thread")).items()
+        if code >= 0
+    }
+    parts: dict[str, list[NamedEvents]] = {}
+    for table in (timeline.range_table, timeline.operator_table):
+        starts, ends, threads = (table.array(column) for column in ("start", "end", "thread"))
+        names = table.mapped("name", str)
+        long = (ends - starts > MIN_NAMED_WORK) & (table.array("name") >= 0)
+        for code, rows in rows_by_value(np.where(long, threads, UNKNOWN)).items():
+            if code != UNKNOWN:
+                thread = table.distinct("thread")[code]
+                begins = starts_of_calls.get(thread, np.empty(0, np.int64))
+                first, last = (np.searchsorted(begins, times[rows], side="left") for times in (starts, ends))
+                events = NamedEvents(names[rows], starts[rows], ends[rows], last - first)
+                parts.setdefault(thread, []).append(events)
+    return {thread: NamedEvents(*map(np.concatenate, zip(*each, strict=True))) for thread, each in parts.items()}
 
 
 def _work_without_calls(timeline: Timeline) -> dict[str, Intervals]:
     """The time of each thread in operators and ranges that contain no CUDA call: they do something else than launch."""
-    return {thread: _union(table[table["calls"] == 0]) for thread, table in timeline.once(_named_work).items()}
+    return {thread: each.rows(each.calls == 0).time() for thread, each in timeline.once(_named_work).items()}
 
 
-def _longest(events: pandas.DataFrame) -> list[str]:
-    """The names that take most time."""
-    durations = (events["end"] - events["start"]).groupby(events["name"]).sum()
-    return list(durations.nlargest(_MAX_NAMES).index)
-
-
-def _union(events: pandas.DataFrame) -> Intervals:
-    return intervals.union(events["start"], events["end"])
+def _longest(events: NamedEvents) -> list[tuple[str, NamedEvents]]:
+    """The names that take most time, with their events."""
+    return sorted(events.by_name().items(), key=lambda item: -item[1].durations().sum())[:_MAX_NAMES]
 
 
 def _long_calls(timeline: Timeline) -> dict[str, Intervals]:
     """Calls that neither wait nor copy, and take so long that they initialize something."""
-    calls = timeline.calls
-    names = calls["name"].astype(object).str
-    quick = names.contains("Memcpy|Memset|Synchronize|Wait|Query", na=True).to_numpy(dtype=bool)
-    return _time_by_thread(calls[~quick & (calls["end"] - calls["start"] > LONG_CALL).to_numpy()])
+    calls = timeline.call_table
+    quick = calls.mapped("name", _QUICK.search, True, bool)
+    return _time_by_thread([(calls, ~quick & (calls.array("end") - calls.array("start") > LONG_CALL))])
 
 
 def _launch_migrations(
@@ -286,13 +314,6 @@ def _launch_migrations(
     threads[places] = threads[source]
 
 
-def named(events: pandas.DataFrame, pattern: re.Pattern[str]) -> pandas.DataFrame:
-    """The events whose names match."""
-    names = events["name"].cat
-    codes = [code for code, name in enumerate(names.categories) if pattern.search(name)]
-    return events[names.codes.isin(codes)]
-
-
 def _contains(intervals_: Intervals, times: np.ndarray) -> np.ndarray:
     """Whether each time lies inside one of the intervals, ends included."""
     index = np.searchsorted(intervals_[:, 0], times, side="right") - 1
@@ -309,5 +330,5 @@ def loader_time(rank: Rank) -> Intervals:
 
 def loader_has_workers(rank: Rank) -> bool:
     """Whether the ranges of PyTorch's data loader are those of one with worker processes."""
-    tables = (rank.timeline.ranges, rank.timeline.operators)
-    return any(_WORKERS in name for table in tables for name in table["name"].cat.categories)
+    tables = (rank.timeline.range_table, rank.timeline.operator_table)
+    return any(_WORKERS in name for table in tables for name in table.distinct("name"))

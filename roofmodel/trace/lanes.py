@@ -166,7 +166,7 @@ def _rank_lanes(report: RankReport, work: pandas.DataFrame, peers: Sequence[pand
     streams = kernels.groupby("stream", dropna=False, sort=False)
     for stream, spans in sorted(streams, key=lambda item: (not isinstance(item[0], str), natural(str(item[0])))):
         yield Lane(STREAM, f"stream {stream}" if isinstance(stream, str) else "stream unknown", _sorted(spans))
-    directions = rank.work["direction"].astype(object).fillna("direction unknown")
+    directions = rank.frame["direction"].astype(object).fillna("direction unknown")
     for direction, spans in work[rank.is_copy].groupby(directions[rank.is_copy]):
         name = COPY_DIRECTIONS.get(direction, direction.replace("_", " "))
         yield Lane(COPIES, f"copies {name}", _sorted(spans))
@@ -188,8 +188,7 @@ def _work(rank: Rank, numbers: pandas.Series) -> pandas.DataFrame:
     """The spans of all GPU work of a rank, in the order of `rank.work`."""
     import pandas
 
-    work, origin = rank.work, rank.timeline.origin
-    launch = work["launch_start"].to_numpy()
+    work, origin, launch = rank.frame, rank.timeline.origin, rank.launches
     compute = np.where(rank.is_collective, COMMUNICATION, COMPUTE)
     columns = {
         "start": rank.starts - origin,
@@ -214,7 +213,7 @@ def _copies_of_others(
     peers: dict[int, list[pandas.DataFrame]] = {}
     for rank in ranks:
         spans = work[rank.number]
-        copied = rank.work[rank.work["direction"] == "PtoP"]
+        copied = rank.frame[rank.frame["direction"] == "PtoP"]
         for (source, destination), copies in copied.groupby(["source", "destination"], observed=True):
             others = [each for each in ranks if {each.device} == {source, destination} - {rank.device}]
             if not others:
@@ -297,7 +296,7 @@ def _window(timeline: Timeline, reports: Sequence[RankReport]) -> tuple[int, int
             ends = table["end"].to_numpy()
             last = max(last, int(ends[ends < OPEN_END].max(initial=last)))
         return -OPEN_END, last
-    launches = np.concatenate([report.rank.work["launch_start"].to_numpy() for report in reports])
+    launches = np.concatenate([report.rank.launches for report in reports])
     first = min(low for low, _ in spans)
     return min(first, int(launches[launches != UNKNOWN].min(initial=first))), last
 

@@ -209,7 +209,7 @@ def _number(text: str | None) -> int | str | None:
 def _callers(tracks: Iterable[_Track]) -> np.ndarray:
     """Process and thread by the number of the call; 0 for a call that the file does not have. Shape (calls, 2)."""
     calls = [(track, track.spans["call"].to_numpy()) for track in tracks]
-    callers = np.zeros((max((int(numbers.max()) for _, numbers in calls), default=0) + 1, 2), np.int64)
+    callers = np.zeros((max([0, *(int(numbers.max()) for _, numbers in calls)]) + 1, 2), np.int64)
     for track, numbers in calls:
         if track.lane == lanes.THREAD:
             callers[numbers[numbers != UNKNOWN]] = track.pid, track.tid

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roofmodel.numbers import units
+from roofmodel.profiles.kernel import KernelTable
 from roofmodel.profiles.timelines.enclosing import rows_by_value
 from roofmodel.profiles.timelines.timeline import (
     CLOCK,
@@ -32,6 +33,7 @@ from roofmodel.profiles.timelines.timeline import (
     TEMPERATURE,
     THROTTLED,
     UNKNOWN,
+    WORK,
     Samples,
     Timeline,
 )
@@ -72,7 +74,7 @@ class Rank:
         timeline: Timeline,
         process: str | None,
         device: str | None,
-        work: pandas.DataFrame,
+        work: KernelTable,
         run: Run | None = None,
         selected_from: Rank | None = None,
         windows: Intervals | None = None,
@@ -81,16 +83,12 @@ class Rank:
         self.work, self.run = work, run
         self.unrestricted = selected_from or self
         self._windows = windows
-        names = work["name"].cat
-        communicates = np.array([category(name) == "communication" for name in names.categories], dtype=bool)
-        self.is_kernel = (work["kind"] == KERNEL).to_numpy()
-        self.is_collective = self.is_kernel & communicates[names.codes.to_numpy()]
-        self.is_copy = (work["kind"] == COPY).to_numpy()
-        self.is_memset = (work["kind"] == MEMSET).to_numpy()
-        graphs = [call for call in work["launch_call"].cat.categories if "GraphLaunch" in call]
-        self.in_graph = self.is_kernel & work["launch_call"].isin(graphs).to_numpy()
-        self.starts = work["start"].to_numpy()
-        self.ends = work["end"].to_numpy()
+        self.is_kernel, self.is_copy, self.is_memset = (
+            work.mapped("kind", kind.__eq__, False, bool) for kind in (KERNEL, COPY, MEMSET)
+        )
+        self.is_collective = self.is_kernel & work.mapped("name", _communicates, False, bool)
+        self.in_graph = self.is_kernel & work.mapped("launch_call", _launches_graph, False, bool)
+        self.starts, self.ends, self.launches = (work.array(column) for column in ("start", "end", "launch_start"))
 
     @property
     def label(self) -> str:
@@ -107,8 +105,13 @@ class Rank:
         """
         place = np.searchsorted(windows[:, 0], self.starts, side="right") - 1
         inside = (place >= 0) & (self.starts < windows[np.maximum(place, 0), 1])
-        work = self.work[inside].reset_index(drop=True)
+        work = self.work.select(np.flatnonzero(inside))
         return Rank(self.number, self.timeline, self.process, self.device, work, self.run, self, windows)
+
+    @cached_property
+    def frame(self) -> pandas.DataFrame:
+        """The work as a frame."""
+        return self.work.frame(WORK)
 
     def _within(self, times: Intervals) -> Intervals:
         return times if self._windows is None else intervals.intersect(times, self._windows)
@@ -166,7 +169,8 @@ class Rank:
     @property
     def graph_launches(self) -> int:
         """Launches of CUDA graphs that ran kernels."""
-        return int(self.work.loc[self.in_graph, ["launch_start", "correlation"]].drop_duplicates().shape[0])
+        calls = np.stack([self.launches, self.work.array("correlation")])[:, self.in_graph]
+        return int(np.unique(calls, axis=1).shape[1])
 
     @property
     def kernel_seconds(self) -> float:
@@ -207,9 +211,8 @@ class Rank:
     @cached_property
     def clock_error(self) -> ClockError | None:
         """How far the clocks of CPU and GPU differ at least; None if no kernel starts before its launch."""
-        launches = self.work["launch_start"].to_numpy()
-        known = self.is_kernel & (launches != UNKNOWN)
-        ahead = (launches - self.starts)[known]
+        known = self.is_kernel & (self.launches != UNKNOWN)
+        ahead = (self.launches - self.starts)[known]
         if not np.any(ahead > CLOCK_TOLERANCE):
             return None
         halves = [int(half.max()) for half in (ahead[: len(ahead) // 2], ahead[len(ahead) // 2 :]) if len(half)]
@@ -223,10 +226,18 @@ class Rank:
         """
         if self.clock_error:
             return None
-        launched = self.is_kernel & (self.work["launch_start"] != UNKNOWN).to_numpy()
+        launched = self.is_kernel & (self.launches != UNKNOWN)
         if not launched.any():
             return None
-        return float(np.median(self.starts[launched] - self.work["launch_start"].to_numpy()[launched])) / 1e9
+        return float(np.median(self.starts[launched] - self.launches[launched])) / 1e9
+
+
+def _communicates(name: str) -> bool:
+    return category(name) == "communication"
+
+
+def _launches_graph(call: str) -> bool:
+    return "GraphLaunch" in call
 
 
 def ranks(timelines: Iterable[Timeline], run: Run | None = None, first: int = 0) -> list[Rank]:
@@ -251,21 +262,15 @@ def stated_rank(timeline: Timeline, process: str | None, ranks_of_file: int) -> 
     return timeline.rank if ranks_of_file == 1 else None
 
 
-def _split(timeline: Timeline) -> Iterator[tuple[Timeline, str | None, str | None, pandas.DataFrame]]:
-    work = timeline.work
-    keys = work[["process", "device"]].astype(object)
-    places = keys.groupby(["process", "device"], dropna=False, sort=False).ngroup().to_numpy()
+def _split(timeline: Timeline) -> Iterator[tuple[Timeline, str | None, str | None, KernelTable]]:
+    work = timeline.work_table
+    devices = len(work.distinct("device")) + 1
+    places = work.array("process").astype(np.int64) * devices + work.array("device")
     rows_of = {
-        (_text(keys.iat[rows[0], 0]), _text(keys.iat[rows[0], 1])): rows for rows in rows_by_value(places).values()
+        (work.cell("process", rows[0]), work.cell("device", rows[0])): rows for rows in rows_by_value(places).values()
     }
     for process, device in sorted(rows_of, key=lambda place: natural(*reversed(place))):
-        part = work.take(rows_of[process, device]).reset_index(drop=True)
-        part["name"] = part["name"].cat.remove_unused_categories()
-        yield timeline, process, device, part
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
+        yield timeline, process, device, work if len(rows_of) == 1 else work.select(rows_of[process, device])
 
 
 def natural(*names: str | None) -> tuple[tuple[int, int | str], ...]:

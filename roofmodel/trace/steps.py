@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import re
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from roofmodel.profiles.timelines.enclosing import rows_by_value
+from roofmodel.profiles.columns import ColumnTable
 from roofmodel.profiles.timelines.timeline import UNKNOWN, Timeline
 from roofmodel.trace import intervals
 from roofmodel.trace.ranks import Rank
-
-if TYPE_CHECKING:
-    import pandas
 
 _MARK = re.compile(
     r"(?:ProfilerStep#|(?:\w+[ _./-])?(?:step|iter|iteration|batch|train_step|training_step)[ _#:=./-]*)(\d{1,18})"
@@ -81,7 +77,7 @@ def marks(rank: Rank) -> list[tuple[str, int, int, bool]]:
     The marks of the thread with the most of them count, of the rank's process if it has marks.
     """
     low, high = rank.span
-    for table in ("ranges", "operators"):
+    for table in ("range_table", "operator_table"):
         threads = rank.timeline.once(_marked_threads, table)
         marked = threads.get(rank.process) or threads.get(None, [])
         ended = ((label, start, end if end < OPEN_END else max(high, start), end < OPEN_END)
@@ -125,26 +121,26 @@ def total(rank: Rank) -> StepWindow:
 
 def _marked_threads(timeline: Timeline, table: str) -> dict[str | None, list[tuple[str, int, int]]]:
     """Number, start and end of the marks of the thread with the most, in order, of each process and of all (None)."""
-    events: pandas.DataFrame = getattr(timeline, table)
-    names = events["name"].cat
-    numbers = {code: match[1] for code, name in enumerate(names.categories) if (match := _MARK.fullmatch(name))}
+    events: ColumnTable = getattr(timeline, table)
+    numbers = {code: match[1] for code, name in enumerate(events.distinct("name")) if (match := _MARK.fullmatch(name))}
     if not numbers:
         return {}
-    rows = np.flatnonzero(names.codes.isin(list(numbers)))
-    marked = events.iloc[rows][["process", "thread"]].astype(object)
-    threads = marked.groupby(["process", "thread"], dropna=False).ngroup().to_numpy()
-    most: dict[str | None, NDArray[np.int64]] = {}
-    for mine in rows_by_value(threads).values():
-        process = marked.iat[mine[0], 0]
-        for key in {process if isinstance(process, str) else None, None}:
+    codes, starts, ends = (events.array(column) for column in ("name", "start", "end"))
+    rows = np.flatnonzero(np.isin(codes, list(numbers)))
+    rows_of_thread: dict[tuple[str | None, str | None], list[int]] = {}
+    for row in rows.tolist():
+        rows_of_thread.setdefault((events.cell("process", row), events.cell("thread", row)), []).append(row)
+    most: dict[str | None, list[int]] = {}
+    for place in sorted(rows_of_thread, key=lambda place: [(text is None, text or "") for text in place]):
+        mine = rows_of_thread[place]
+        for key in {place[0], None}:
             if key not in most or len(mine) > len(most[key]):
-                most[key] = rows[mine]
-    columns = names.codes.to_numpy(), events["start"].to_numpy(), events["end"].to_numpy()
+                most[key] = mine
     marks_of_process: dict[str | None, list[tuple[str, int, int]]] = {}
     for process, mine in most.items():
         outermost = marks_of_process[process] = []
-        mine = mine[np.argsort(columns[1][mine])]
-        for code, start, end in zip(*(column[mine].tolist() for column in columns), strict=True):
+        ordered = np.array(mine)[np.argsort(starts[mine])]
+        for code, start, end in zip(*(column[ordered].tolist() for column in (codes, starts, ends)), strict=True):
             if not outermost or start >= outermost[-1][2]:  # not a mark inside a mark
                 outermost.append((numbers[code], start, end))
     return marks_of_process
@@ -153,7 +149,7 @@ def _marked_threads(timeline: Timeline, table: str) -> dict[str | None, list[tup
 def _on_gpu(rank: Rank, step_marks: list[tuple[str, int, int, bool]]) -> list[tuple[str, int, int, bool]]:
     """The marks, or the windows of the work that they launched if most of it starts after its mark has ended."""
     starts, ends = (np.array([mark[field] for mark in step_marks]) for field in (1, 2))
-    launches = rank.work["launch_start"].to_numpy()
+    launches = rank.launches
     step = np.searchsorted(starts, launches, "right") - 1
     inside = rank.is_kernel & (launches != UNKNOWN) & (step >= 0) & (launches < ends[step])
     late = inside & (rank.starts >= ends[step])
@@ -168,7 +164,7 @@ def _on_gpu(rank: Rank, step_marks: list[tuple[str, int, int, bool]]) -> list[tu
 def _by_period(rank: Rank) -> list[StepWindow]:
     """Steps between the starts of the kernel after the longest gap of each period of the kernel sequence."""
     kernels = np.flatnonzero(rank.is_kernel)
-    codes = rank.work["name"].cat.codes.to_numpy()[kernels]
+    codes = rank.work.array("name")[kernels]
     period = find_period(codes)
     if period is None:
         return []

@@ -265,12 +265,11 @@ def _flops(works: Iterable[RankWork | None]) -> float | None:
 
 
 def _queue_depth_median(rank: Rank) -> float | None:
-    launches = rank.work["launch_start"].to_numpy()
-    known = rank.is_kernel & (launches != UNKNOWN)
+    known = rank.is_kernel & (rank.launches != UNKNOWN)
     if not known.any() or rank.clock_error:
         return None
     starts = rank.starts[known]
-    launched = np.searchsorted(np.sort(launches[known]), starts, side="right")
+    launched = np.searchsorted(np.sort(rank.launches[known]), starts, side="right")
     return float(np.median(launched - np.arange(1, len(starts) + 1)))
 
 
@@ -290,7 +289,7 @@ def _different_devices(timelines: Sequence[Timeline]) -> Iterator[str]:
 def _rank_warnings(report: RankReport) -> list[str]:
     rank = report.rank
     warnings = []
-    if not len(rank.timeline.calls) and len(rank.idle):
+    if not len(rank.timeline.call_table) and len(rank.idle):
         warnings.append(
             f"{rank.timeline.file} has no CUDA calls of the CPU: the causes of idle time are unknown; "
             + {

@@ -10,20 +10,17 @@ lower bound.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Link
-from roofmodel.profiles.timelines.timeline import COPY, MEMSET, UNKNOWN
+from roofmodel.profiles.timelines.timeline import MEMSET, UNKNOWN
 from roofmodel.trace import intervals
 from roofmodel.trace.ranks import CLOCK_TOLERANCE, Rank, Run, natural
-
-if TYPE_CHECKING:
-    import pandas
 
 # Words of kernel names, longer ones first. NVSHMEM: rdxn is an all-reduce, fcollect an all-gather. vLLM and
 # SGLang: cross_device_reduce is an all-reduce. DeepEP: dispatch, combine.
@@ -72,8 +69,8 @@ def waits(ranks: Iterable[Rank]) -> list[GroupWaits]:
     """
     groups: dict[tuple[int, str, tuple[str, ...]], list[tuple[Rank, NDArray[np.int64]]]] = {}
     for rank in ranks:
-        names = rank.work["name"].astype(object).to_numpy()[rank.is_collective]
-        members = rank.work["group_members"].astype(object).fillna("").to_numpy()[rank.is_collective]
+        names = rank.work.mapped("name", str)[rank.is_collective]
+        members = rank.work.mapped("group_members", str, "")[rank.is_collective]
         for listed in sorted(set(members)):
             calls = np.flatnonzero(members == listed)
             groups.setdefault((id(rank.timeline), listed, tuple(names[calls])), []).append((rank, calls))
@@ -105,35 +102,34 @@ def collectives(rank: Rank, device: Device | None = None, waiting: Waits | None 
 
     Bandwidths leave out the time of `waiting`, if it is known.
     """
-    work = rank.work[rank.is_collective]
-    if not len(work):
-        return []
-    import pandas
-
-    stated_names = work["collective"].astype(object)
-    from_name = work["name"].astype(object).map(collective_name)
-    names = stated_names.where(stated_names.notna(), from_name).map(lambda name: name.lower().replace("_", ""))
+    work = rank.work.select(np.flatnonzero(rank.is_collective))
+    stated_names = work.mapped("collective", str)
+    names = np.where(stated_names == None, work.mapped("name", collective_name, "other"), stated_names)  # noqa: E711
+    starts, ends, every_size = (work.array(column) for column in ("start", "end", "message_bytes"))
+    keys = zip(
+        (name.lower().replace("_", "") for name in names),
+        work.array("group_size").tolist(),
+        work.array("group_span").tolist(),
+        strict=True,
+    )
     rows = []
-    durations_all = (work["end"] - work["start"]).to_numpy()
-    waited = None if waiting is None else pandas.Series(np.minimum(waiting, durations_all), index=work.index)
-    for (name, members, span), group in work.groupby([names, work["group_size"], work["group_span"]]):
-        durations = (group["end"] - group["start"]).to_numpy()
-        waits_of_group = None if waited is None else waited[group.index].to_numpy()
+    for (name, members, span), group in sorted(_rows_by_key(keys).items()):
+        durations = ends[group] - starts[group]
         wait = None
-        if waits_of_group is not None and not (waits_of_group == UNKNOWN).any():
-            wait = float(waits_of_group.sum()) / 1e9
-        covered = intervals.union(group["start"], group["end"])
-        sizes = group["message_bytes"].to_numpy()
-        known = len(sizes) > 0 and not (sizes == UNKNOWN).any()
+        if waiting is not None and not ((waited := np.minimum(waiting[group], durations)) == UNKNOWN).any():
+            wait = float(waited.sum()) / 1e9
+        covered = intervals.union(starts[group], ends[group])
+        sizes = every_size[group]
+        known = not (sizes == UNKNOWN).any()
         seconds, size = float(durations.sum()) / 1e9, int(sizes.sum()) if known else None
         moving = seconds - (wait or 0.0)
         rate = size / moving if size is not None and moving > 0 else None
-        known_members = int(members) if members > 0 else None
-        bus = None if rate is None or known_members is None else rate * bus_factor(str(name), known_members)
-        link = link_of(device, max(int(span), int(members))) if device and known_members else None
+        known_members = members if members > 0 else None
+        bus = None if rate is None or known_members is None else rate * bus_factor(name, known_members)
+        link = link_of(device, max(span, members)) if device and known_members else None
         rows.append(
             CollectiveCalls(
-                name=str(name),
+                name=name,
                 number=len(group),
                 seconds=seconds,
                 exposed_seconds=intervals.length(intervals.subtract(covered, rank.unrestricted.compute)) / 1e9,
@@ -147,6 +143,14 @@ def collectives(rank: Rank, device: Device | None = None, waiting: Waits | None 
             )
         )
     return sorted(rows, key=lambda row: -row.seconds)
+
+
+def _rows_by_key(keys: Iterable[Hashable]) -> dict[Any, list[int]]:
+    """The positions of each key, in the order of the keys' first occurrences."""
+    rows: dict[Hashable, list[int]] = {}
+    for row, key in enumerate(keys):
+        rows.setdefault(key, []).append(row)
+    return rows
 
 
 def link_of(device: Device, span: int) -> Link | None:
@@ -204,22 +208,22 @@ class Copies(NamedTuple):
 
 def copies(rank: Rank) -> list[Copies]:
     """The copies of a rank, longest first."""
-    work = rank.work[(rank.work["kind"] == COPY) | (rank.work["kind"] == MEMSET)]
-    kinds = work["direction"].astype(object).where(work["kind"] == COPY, MEMSET).fillna("unknown")
-    memory = work["memory"].astype(object).fillna("")
+    chosen = np.flatnonzero(rank.is_copy | rank.is_memset)
+    work = rank.work.select(chosen)
+    kinds = np.where(rank.is_memset[chosen], MEMSET, work.mapped("direction", str, "unknown"))
+    starts, ends, every_size = (work.array(column) for column in ("start", "end", "bytes"))
     rows = []
-    for (kind, where), group in work.groupby([kinds, memory], sort=False):
-        sizes, durations = group["bytes"].to_numpy(), (group["end"] - group["start"]).to_numpy()
-        covered = intervals.union(group["start"], group["end"])
+    for (kind, memory), group in _rows_by_key(zip(kinds, work.mapped("memory", str, ""), strict=True)).items():
+        sizes, covered = every_size[group], intervals.union(starts[group], ends[group])
         length = intervals.length(covered)
         hidden = intervals.length(intervals.intersect(covered, rank.unrestricted.kernels))
         rows.append(
             Copies(
-                kind=str(kind),
-                memory=str(where) or None,
+                kind=kind,
+                memory=memory or None,
                 number=len(group),
                 bytes=None if np.any(sizes < 0) else int(sizes.sum()),
-                seconds=float(durations.sum()) / 1e9,
+                seconds=float((ends[group] - starts[group]).sum()) / 1e9,
                 exposed_seconds=(length - hidden) / 1e9,
                 overlapped=hidden / length if length else 0.0,
             )
@@ -247,28 +251,30 @@ class PeerCopies(NamedTuple):
 
 def peer_copies(ranks: Iterable[Rank]) -> list[PeerCopies]:
     """The copies between GPUs, by run, source and destination."""
-    groups: dict[tuple[Run | None, str, str], list[pandas.DataFrame]] = {}
+    groups: dict[tuple[Run | None, str, str], list[tuple[NDArray[np.int64], int]]] = {}
     for rank in ranks:
-        work = rank.work[rank.work["direction"] == "PtoP"]
-        places = [work[side].astype(object).fillna("") for side in ("source", "destination")]
-        for (source, destination), group in work.groupby(places, sort=False):
-            groups.setdefault((rank.run, str(source), str(destination)), []).append(group)
+        between = rank.work.mapped("direction", "PtoP".__eq__, False, bool)
+        work = rank.work.select(np.flatnonzero(between))
+        durations = work.array("end") - work.array("start")
+        places = zip(work.mapped("source", str, ""), work.mapped("destination", str, ""), strict=True)
+        for place, rows in _rows_by_key(places).items():
+            copied = work.array("bytes")[rows], int(durations[rows].sum())
+            groups.setdefault((rank.run, *place), []).append(copied)
     runs = [*dict.fromkeys(run for run, _, _ in groups)]
-    rows = []
+    sums = []
     for run, source, destination in sorted(groups, key=lambda key: (runs.index(key[0]), natural(*key[1:]))):
-        parts = groups[run, source, destination]
-        sizes = np.concatenate([part["bytes"].to_numpy() for part in parts])
-        rows.append(
+        sizes = np.concatenate([each for each, _ in groups[run, source, destination]])
+        sums.append(
             PeerCopies(
                 run=run,
                 source=source or None,
                 destination=destination or None,
                 number=len(sizes),
                 bytes=None if np.any(sizes < 0) else int(sizes.sum()),
-                seconds=sum(float((part["end"] - part["start"]).sum()) for part in parts) / 1e9,
+                seconds=sum(time for _, time in groups[run, source, destination]) / 1e9,
             )
         )
-    return rows
+    return sums
 
 
 class PeerMatrix(NamedTuple):

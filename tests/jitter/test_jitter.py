@@ -28,11 +28,12 @@ from roofmodel.jitter.deviations import (
     times_to_end,
 )
 from roofmodel.jitter.jitter import Jitter, _kernels_finding, jitter
-from roofmodel.jitter.kernels import NO_STEP, RankKernels
+from roofmodel.jitter.kernels import NO_STEP, table_of
 from roofmodel.jitter.lateness import RankClocks
 from roofmodel.jitter.ranks import ComparedRank
 from roofmodel.jitter.reduced_steps import ReducedSteps, batches, read_steps
 from roofmodel.jitter.sequences import match_sequences
+from roofmodel.profiles.kernel import KernelTable
 from tests.jitter.runs import Row, analyzed, of_step, planted, tables, write, written
 from tests.profiles.samples import measured
 from tests.trace.runs import event, launched
@@ -87,18 +88,20 @@ def test_the_late_training_rank_is_late_because_of_its_launches(training: Jitter
 # --- The lecture's numbers ------------------------------------------------------------------------------
 
 
-def kernels(starts: list[int], ends: list[int], collective: list[bool]) -> RankKernels:
+def kernels(starts: list[int], ends: list[int], collective: list[bool]) -> KernelTable:
     """Kernels of one rank; collectives are on another stream."""
     is_collective, start = np.array(collective), np.array(starts, np.int64)
     count = len(starts)
-    return RankKernels(
-        names=tuple(f"kernel {number}" for number in range(count)), name_indices=np.arange(count, dtype=np.int32),
-        starts=start, ends=np.array(ends, np.int64), launches=start - 5, collective=is_collective, main=~is_collective,
-        steps=np.full(count, NO_STEP),
-    )  # fmt: skip
+    columns = {
+        "start": start, "end": np.array(ends, np.int64), "launch_start": start - 5, "communicates": is_collective,
+        "main": ~is_collective, "step": np.full(count, NO_STEP),
+    }  # fmt: skip
+    table = table_of(columns, count)
+    table.set("name", [f"kernel {number}" for number in range(count)])
+    return table
 
 
-def step_of(*tables: RankKernels) -> StepKernels:
+def step_of(*tables: KernelTable) -> StepKernels:
     """The only step of ranks with these kernels."""
     ranks = [
         ComparedRank(number, f"rank{number}", None, None, None, len(each), sources=(each,))

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roofmodel.jitter.kernels import RankKernels, compared_kernels
+from roofmodel.jitter.kernels import compared_kernels, table_of
 from roofmodel.jitter.ranks import rank_parts
 from roofmodel.profiles.columns import ColumnTable
 from roofmodel.profiles.kernel import KernelTable
@@ -30,7 +30,9 @@ def test_gaps_end_at_the_start_of_a_kernel_and_own_gaps_begin_at_the_last_collec
     ends = starts + durations
     side = main | collective  # other kernels are not compared
     zeros = np.zeros(len(kernels), np.int64)
-    table = RankKernels(("k",), zeros.astype(np.int32), starts, ends, zeros, collective, main, zeros)
+    columns = {"start": starts, "end": ends, "launch_start": zeros, "step": zeros}
+    table = table_of(columns | {"communicates": collective, "main": main}, len(kernels))
+    table.fill(name="k")
     found = compared_kernels([table])
     expected = []
     for place in np.flatnonzero(side):
@@ -40,7 +42,7 @@ def test_gaps_end_at_the_start_of_a_kernel_and_own_gaps_begin_at_the_last_collec
             continue
         finished = [end for end in ends[collective] if end <= starts[place]]
         expected.append((max(before), max(0, starts[place] - max(before + finished))))
-    assert list(zip(found.previous_ends, found.net_gaps, strict=True)) == expected
+    assert list(zip(found.array("previous_end"), found.array("net_gap"), strict=True)) == expected
 
 
 def test_the_time_for_the_ranks_of_one_file_grows_with_their_number() -> None:

@@ -17,9 +17,9 @@ from roofmodel.errors import RoofError
 from roofmodel.jitter import reduced_steps, runs
 from roofmodel.jitter.answer import to_dict
 from roofmodel.jitter.jitter import Jitter, jitter
-from roofmodel.jitter.kernels import RankKernels
 from roofmodel.jitter.rank_files import StoredKernels
 from roofmodel.jitter.reduced_steps import RankBatch, TimeSums, sum_ranks
+from roofmodel.profiles.kernel import KernelTable
 from roofmodel.sweep import processes
 from tests.jitter.runs import Row, of_step, planted, tables, write, written
 from tests.profiles.samples import measured
@@ -188,7 +188,7 @@ def test_the_alignment_reads_one_rank_per_sequence_of_kernels(stored: Path, monk
     read: list[str] = []
     original = StoredKernels.load_sequence
 
-    def counted(kernels: StoredKernels) -> RankKernels:
+    def counted(kernels: StoredKernels) -> KernelTable:
         read.append(kernels.path)
         return original(kernels)
 

@@ -33,5 +33,5 @@ def test_the_query_joins_kernels_launches_and_ranges_as_the_reader_does(tmp_path
     assert np.array_equal(np.diff(columns[6]), np.diff(work["start"]))  # the reader may have another origin
     delays = (work["start"] - work["launch_start"]).where(work["launch_start"] != UNKNOWN)
     assert [np.nan if delay is None else delay for delay in columns[9]] == pytest.approx(delays.tolist(), nan_ok=True)
-    ranges = enclosing.innermost_names(work, timeline.ranges)
+    ranges = enclosing.innermost_names(timeline.work_table.select(work.index.tolist()), timeline.range_table)
     assert [name or None for name in ranges] == list(columns[4])

@@ -58,7 +58,7 @@ def test_each_launched_kernel_has_the_call_of_its_launch(two_ranks: RunAnalysis)
         known = lane.spans[lane.spans["launch"] != NO_TIME]
         launches += len(known)
         assert [calls[number] for number in known["call"]] == known["launch"].tolist()
-    assert launches == sum(int((report.rank.work["launch_start"] >= 0).sum()) for report in two_ranks.ranks)
+    assert launches == sum(int((report.rank.launches >= 0).sum()) for report in two_ranks.ranks)
 
 
 def test_calls_of_two_files_have_different_numbers(tmp_path: Path) -> None:

@@ -140,6 +140,11 @@ def test_the_reader_of_pytorch_traces_reads_the_same_run(source: str, tmp_path: 
         assert [copy["bytes"] for copy in one["copies"]] == [copy["bytes"] for copy in other["copies"]]
 
 
+def test_a_table_of_kernels_without_launches_has_no_arrows(tmp_path: Path) -> None:
+    path = roofmodel.trace(measured("traces/nvprof/nvprof_gputrace_tegraX1.csv")).save(tmp_path / "run.perfetto.json")
+    assert not {"s", "f"} & {each["ph"] for each in json.loads(path.read_text(encoding="utf-8"))["traceEvents"]}
+
+
 def test_overlapping_events_get_separate_threads(tmp_path: Path) -> None:
     source = written(
         tmp_path,

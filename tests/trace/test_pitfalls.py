@@ -65,7 +65,7 @@ def test_a_reused_correlation_id_joins_the_last_call_before_the_kernel(tmp_path:
         ]
 
     (report,) = analyzed(tmp_path, use(100, 1), use(1100, 2)).ranks
-    work = report.rank.work
+    work = report.rank.frame
     assert (work["start"] - work["launch_start"]).tolist() == [4_000, 4_000]
     assert work["launch_thread"].tolist() == ["1", "2"]
     assert report.rank.clock_error is None
@@ -133,7 +133,7 @@ def test_rows_of_the_profiler_itself_are_not_gpu_work(category: str, name: str, 
     plain = [launched("a", 100, 150, 90), launched("b", 200, 250, 180)]
     row = event(category, name, 0, 5000, 0, 7, device=0, stream=7)
     (report,) = analyzed(tmp_path, *plain, row).ranks
-    assert report.rank.work["name"].tolist() == ["a", "b"]
+    assert report.rank.work.cells("name") == ["a", "b"]
     assert report.rank.span == (100_000, 250_000)
 
 

@@ -367,8 +367,8 @@ def test_moved_pages_of_managed_memory_end_a_gap_of_the_cpu(launch_follows: bool
     moved = event("gpu_memcpy", "Memcpy DtoH (Managed -> Pageable)", 1500, 1600, 0, 7, device=0, stream=7, bytes=4096)
     later = [launched("next", 3000, 3100, 2995)] if launch_follows else []
     (timeline,) = read([written(tmp_path, launched("first", 100, 500, 50), moved, *later)])
-    timeline.work["direction"] = timeline.work["direction"].astype(object)
-    timeline.work.loc[timeline.work["kind"] == "copy", "direction"] = "unified_DtoH"
+    copies = [row for row, kind in enumerate(timeline.work_table.cells("kind")) if kind == "copy"]
+    timeline.work_table.update("direction", copies, ["unified_DtoH"])
     (rank,) = ranks([timeline])
     assert {cause: intervals.length(times) for cause, times in idle.by_cause(rank).items()} == {
         "cpu_work": 1_000_000 + (1_395_000 if launch_follows else 0), **({"launch": 5_000} if launch_follows else {})

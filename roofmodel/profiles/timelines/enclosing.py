@@ -8,19 +8,17 @@ Ranges without a thread are those of all threads of their process.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, Union
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from roofmodel.numbers import units
 from roofmodel.profiles.columns import ColumnTable
-from roofmodel.profiles.kernel import ReaderWarning
-from roofmodel.profiles.timelines.timeline import KERNEL, UNKNOWN
-
-if TYPE_CHECKING:
-    import pandas
+from roofmodel.profiles.kernel import KernelTable, ReaderWarning
+from roofmodel.profiles.timelines.timeline import KERNEL, LATEST, UNKNOWN, common_codes
 
 Integers = NDArray[np.int64]
 
@@ -88,33 +86,19 @@ class EnclosingRanges(NamedTuple):
         return list(map(ReaderWarning, texts))
 
 
-Events = Union["ColumnTable", "pandas.DataFrame"]
-"""A table of a timeline, or some rows of it in pandas."""
-
-
-def numbers_of(events: Events, column: str) -> Integers:
-    """The integers of a column; UNKNOWN where it is not recorded."""
-    return events.array(column) if isinstance(events, ColumnTable) else events[column].to_numpy()
-
-
-def texts_of(events: Events, column: str) -> list[Any]:
-    """The texts of a column."""
-    return events.cells(column) if isinstance(events, ColumnTable) else events[column].astype(object).tolist()
-
-
-def place(work: Events, ranges: Events) -> EnclosingRanges:
+def place(work: KernelTable, ranges: ColumnTable) -> EnclosingRanges:
     """The ranges that enclose the launch of each activity."""
-    times = numbers_of(work, "launch_start")
+    times = work.array("launch_start")
     launched = np.flatnonzero(times != UNKNOWN)
-    processes, of_launch = _common_codes((ranges, "process"), (work, "process"))
-    threads, thread_of_launch = _common_codes((ranges, "thread"), (work, "launch_thread"))
+    processes, of_launch, _ = common_codes((ranges, "process"), (work, "process"))
+    threads, thread_of_launch, _ = common_codes((ranges, "thread"), (work, "launch_thread"))
     of_launch, thread_of_launch = of_launch[launched], thread_of_launch[launched]
     count = int(max(threads.max(initial=-1), thread_of_launch.max(initial=-1))) + 2
     of_launch += 1  # the owner -1 is none
     owners = (processes + 1) * count + threads + 1
     wanted = np.concatenate([of_launch * count + thread_of_launch + 1, of_launch * count])
     wanted[: len(launched)][thread_of_launch < 0] = -1  # of an unknown thread
-    starts, ends, moments = numbers_of(ranges, "start"), numbers_of(ranges, "end"), times[launched]
+    starts, ends, moments = ranges.array("start"), ranges.array("end"), times[launched]
     nesting = nested(owners, starts, ends, wanted, np.concatenate([moments, moments]))
     of_thread, of_process = nesting.innermost[: len(launched)].copy(), nesting.innermost[len(launched) :]
     # The time in which a thread has open ranges is a few intervals; those of one process are counted by time.
@@ -146,18 +130,18 @@ def place(work: Events, ranges: Events) -> EnclosingRanges:
     return EnclosingRanges(enclosing_rows[0], enclosing_rows[1], nesting.parents, several, ambiguous)
 
 
-def calls(work: Events, operators: Events) -> tuple[Integers, Integers]:
+def calls(work: KernelTable, operators: ColumnTable) -> tuple[Integers, Integers]:
     """For each activity, the innermost operator of the launching thread that encloses the launch; for each operator,
     the one that called it; -1 if there is none.
     """
-    times = numbers_of(work, "launch_start")
+    times = work.array("launch_start")
     launched = np.flatnonzero(times != UNKNOWN)
-    processes, of_launch = _common_codes((operators, "process"), (work, "process"))
-    threads, thread_of_launch = _common_codes((operators, "thread"), (work, "launch_thread"))
+    processes, of_launch, _ = common_codes((operators, "process"), (work, "process"))
+    threads, thread_of_launch, _ = common_codes((operators, "thread"), (work, "launch_thread"))
     of_launch, thread_of_launch = of_launch[launched], thread_of_launch[launched]
     count = int(max(threads.max(initial=-1), thread_of_launch.max(initial=-1))) + 2
     nesting = nested(
-        processes * count + threads, numbers_of(operators, "start"), numbers_of(operators, "end"),
+        processes * count + threads, operators.array("start"), operators.array("end"),
         of_launch * count + thread_of_launch, times[launched],
     )  # fmt: skip
     innermost = np.full(len(work), -1, np.int64)
@@ -165,63 +149,76 @@ def calls(work: Events, operators: Events) -> tuple[Integers, Integers]:
     return innermost, nesting.parents
 
 
-def with_captured_launches(work: pandas.DataFrame, calls: pandas.DataFrame) -> pandas.DataFrame:
+def with_captured_launches(work: KernelTable, calls: ColumnTable) -> KernelTable:
     """The activities, where kernels of a CUDA graph have the launches that were captured into it, if the file has them.
 
     A replay is one call for all its kernels; the capture has a launch for each, inside its operator, and with shapes.
     The calls do not name the graph: a replay on one stream belongs to the only capture with its number of kernels, and
     its kernels run in the order of the launches.
     """
-    names = calls["name"].astype(object).str
-    begins = calls[names.contains("BeginCapture", na=False)]
-    if begins.empty:
-        return work
-    ends = calls[names.contains("EndCapture", na=False)]
-    launches = calls[names.contains(r"Launch\w*Kernel", na=False) & ~calls["correlation"].isin(work["correlation"])]
-    captures: dict[int, list[pandas.DataFrame]] = {}
-    for thread, begin in zip(begins["thread"], begins["start"], strict=True):
-        end = ends.loc[(ends["thread"] == thread) & (ends["start"] > begin), "start"].min()
-        captured = launches[(launches["thread"] == thread) & launches["start"].between(begin, end)]
-        captures.setdefault(len(captured), []).append(captured.sort_values("start"))
-    columns = {"launch_start": "start", "launch_end": "end", "launch_thread": "thread", "launch_call": "name"}
-    joined = work.astype({"launch_thread": object, "launch_call": object})
-    in_graph = (work["kind"] == KERNEL) & joined["launch_call"].str.contains("GraphLaunch", na=False, regex=False)
-    rows, captured_calls = [], []
-    for _, replay in work[in_graph].groupby(["launch_start", "correlation"]):
-        only, *others = captures.get(len(replay), [None])
-        if only is not None and not others and replay["stream"].nunique() == 1:
-            rows.append(replay.index)
-            captured_calls.append(only)
-    if rows:
-        import pandas as pd
+    starts, threads, ids = (calls.array(column) for column in ("start", "thread", "correlation"))
 
-        of_rows = pd.concat(captured_calls)
-        for column, of_call in columns.items():
-            joined.loc[np.concatenate(rows), column] = of_rows[of_call].to_numpy()
+    def named(pattern: str) -> Integers:
+        return np.flatnonzero(calls.mapped("name", re.compile(pattern).search, False, bool))
+
+    begins, ends, launches = named("BeginCapture"), named("EndCapture"), named(r"Launch\w*Kernel")
+    if not len(begins):
+        return work
+    launches = launches[~np.isin(ids[launches], work.array("correlation"))]
+    captures: dict[int, list[Integers]] = {}  # by the number of launches, their rows
+    for begin in begins.tolist():
+        of_thread = (threads == threads[begin]) & (threads != UNKNOWN) & (starts >= starts[begin])
+        end = starts[ends[of_thread[ends] & (ends != begin)]].min(initial=LATEST)
+        captured = launches[of_thread[launches] & (starts[launches] <= end) & (end < LATEST)]
+        captures.setdefault(len(captured), []).append(captured[np.argsort(starts[captured], kind="stable")])
+    in_graph = work.mapped("kind", KERNEL.__eq__, False, bool)
+    in_graph &= work.mapped("launch_call", lambda call: "GraphLaunch" in call, False, bool)
+    replays: dict[tuple[int, int], list[int]] = {}
+    graph_calls = zip(work.array("launch_start").tolist(), work.array("correlation").tolist(), strict=True)
+    for row, (call, is_replay) in enumerate(zip(graph_calls, in_graph.tolist(), strict=True)):
+        if is_replay:
+            replays.setdefault(call, []).append(row)
+    streams = work.array("stream")
+    call_of: dict[int, int] = {}
+    for replay in replays.values():
+        only, *others = captures.get(len(replay), [None])
+        if only is not None and not others and len(set(streams[replay].tolist()) - {UNKNOWN}) == 1:
+            call_of |= zip(replay, only.tolist(), strict=True)
+    if not call_of:
+        return work
+    joined = work.copy()
+    columns = {"launch_start": "start", "launch_end": "end", "launch_thread": "thread", "launch_call": "name"}
+    for column, of_call in columns.items():
+        cells = work.cells(column)
+        for row, launch in call_of.items():
+            cells[row] = calls.cell(of_call, launch)
+        joined.set(column, cells)
     return joined
 
 
-def innermost_names(work: Events, ranges: Events) -> list[str | None]:
+def innermost_names(work: KernelTable, ranges: ColumnTable) -> list[str | None]:
     """For each activity, the name of the innermost range that encloses its launch; None if unknown."""
     enclosing_ranges = place(work, ranges)
-    starts, ends = numbers_of(ranges, "start"), numbers_of(ranges, "end")
+    starts, ends = ranges.array("start"), ranges.array("end")
     inner = enclosing_ranges.of_thread.copy()
     for i in np.flatnonzero((enclosing_ranges.of_process >= 0) & (enclosing_ranges.of_thread >= 0)).tolist():
         inner[i] = max(
             enclosing_ranges.of_thread[i], enclosing_ranges.of_process[i], key=lambda r: (starts[r], -ends[r])
         )
     inner = np.where(inner < 0, enclosing_ranges.of_process, inner)
-    names = texts_of(ranges, "name")
+    names = ranges.cells("name")
     return [names[i] if i >= 0 else None for i in inner.tolist()]
 
 
-def names_outermost_first(work: Events, ranges: Events, enclosing_ranges: EnclosingRanges) -> list[tuple[str, ...]]:
+def names_outermost_first(
+    work: KernelTable, ranges: ColumnTable, enclosing_ranges: EnclosingRanges
+) -> list[tuple[str, ...]]:
     """For each activity, the names of the ranges that enclose its launch, outermost first.
 
     Its time does not grow with the ranges that ended before the launch, except below one that is still open.
     """
-    names = texts_of(ranges, "name")
-    starts, ends = numbers_of(ranges, "start").tolist(), numbers_of(ranges, "end").tolist()
+    names = ranges.cells("name")
+    starts, ends = ranges.array("start").tolist(), ranges.array("end").tolist()
     parents = enclosing_ranges.parents.tolist()
 
     reach = ends.copy()  # the latest end of a range and the ranges around it
@@ -238,7 +235,7 @@ def names_outermost_first(work: Events, ranges: Events, enclosing_ranges: Enclos
     labels: dict[tuple[str, ...], tuple[str, ...]] = {}  # one tuple for all kernels of a range
     result = []
     for time, *inner in zip(
-        numbers_of(work, "launch_start").tolist(),
+        work.array("launch_start").tolist(),
         enclosing_ranges.of_thread.tolist(),
         enclosing_ranges.of_process.tolist(),
         strict=True,
@@ -256,18 +253,3 @@ def rows_by_value(values: NDArray[Any]) -> dict[int, Integers]:
     order = np.argsort(values, kind="stable")
     distinct_values, firsts = np.unique(values[order], return_index=True)
     return dict(zip(distinct_values.tolist(), np.split(order, firsts[1:]), strict=True))
-
-
-def _common_codes(*columns: tuple[Events, str]) -> list[Integers]:
-    """Equal numbers for equal texts of several columns; -1 for a missing text."""
-    numbers: dict[object, int] = {}
-    found = []
-    for events, column in columns:
-        if isinstance(events, ColumnTable):
-            codes, texts = events.array(column), events.distinct(column)
-        else:
-            series = events[column].astype("category").cat
-            codes, texts = series.codes.to_numpy(), series.categories.tolist()
-        code_of = np.array([*(numbers.setdefault(text, len(numbers)) for text in texts), UNKNOWN], np.int64)
-        found.append(code_of[codes])
-    return found

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from roofmodel.errors import ProfileError
 from roofmodel.profiles.kernel import Call, KernelTable, Profile, ReaderWarning, copies_warning
 from roofmodel.profiles.timelines.timeline import UNKNOWN, Timeline, kernel_rows
-
-if TYPE_CHECKING:
-    from roofmodel.profiles.timelines.enclosing import Events
 
 
 def profile(timeline: Timeline) -> Profile:
@@ -25,7 +21,7 @@ def profile(timeline: Timeline) -> Profile:
     copies = _numbered(timeline, work.select(kernel_rows(work, others=True)))
     warnings = [text if isinstance(text, ReaderWarning) else ReaderWarning(text) for text in timeline.warnings]
     if any(map(len, (timeline.call_table, timeline.operator_table, timeline.range_table))):
-        warnings = [*_add_places(kernels, timeline, chosen, warnings)]
+        warnings = [*_add_places(kernels, timeline, warnings)]
     warnings += copies_warning(sum(copies.launches()))
     if untimed := len(kernels) - kernels.cells("untimed").count(None):
         text = f"{untimed} kernels have a missing or negative duration: their times are unknown"
@@ -46,9 +42,7 @@ def _numbered(timeline: Timeline, work: KernelTable) -> KernelTable:
     return work
 
 
-def _add_places(
-    kernels: KernelTable, timeline: Timeline, rows: Sequence[int], warnings: list[ReaderWarning]
-) -> Iterator[ReaderWarning]:
+def _add_places(kernels: KernelTable, timeline: Timeline, warnings: list[ReaderWarning]) -> Iterator[ReaderWarning]:
     """Add to each kernel the ranges and the operator around its launch; yields warnings about them."""
     from roofmodel.profiles.timelines import enclosing
 
@@ -56,10 +50,7 @@ def _add_places(
     yield from placement.warnings()
     yield from warnings
     kernels.set("nvtx", enclosing.names_outermost_first(kernels, timeline.range_table, placement))
-    work: Events = kernels
-    if any("BeginCapture" in name for name in timeline.call_table.distinct("name")):
-        work = enclosing.with_captured_launches(timeline.work.iloc[list(rows)], timeline.calls)
-    calls = _calls(work, timeline)
+    calls = _calls(enclosing.with_captured_launches(kernels, timeline.call_table), timeline)
     if any(calls):
         kernels.set("call", calls)
     elif len(kernels) and len(timeline.operator_table):
@@ -76,7 +67,7 @@ def _add_places(
         yield ReaderWarning(f"{missing} of {len(kernels)} kernels have no launch in the file: their ranges are unknown")
 
 
-def _calls(work: Events, timeline: Timeline) -> list[Call | None]:
+def _calls(work: KernelTable, timeline: Timeline) -> list[Call | None]:
     """The operator that launched each kernel: the one whose number the file states, else the one around the launch.
 
     Profilers of 2022 and 2023 gave all kernels their correlation id as number, which then identifies no operator.
@@ -90,8 +81,8 @@ def _calls(work: Events, timeline: Timeline) -> list[Call | None]:
     if not len(table):
         return [None] * len(work)
     operator_rows, parents = enclosing.calls(work, table)
-    numbers, stated_numbers = table.array("number"), enclosing.numbers_of(work, "operator")
-    if (stated_numbers != enclosing.numbers_of(work, "correlation")).any():
+    numbers, stated_numbers = table.array("number"), work.array("operator")
+    if (stated_numbers != work.array("correlation")).any():
         rows = {number: row for row, number in enumerate(numbers.tolist()) if number != UNKNOWN}
         operator_rows = np.array(
             [rows.get(number, row) for number, row in zip(stated_numbers.tolist(), operator_rows.tolist(), strict=True)]
@@ -113,7 +104,7 @@ def _calls(work: Events, timeline: Timeline) -> list[Call | None]:
             calls[each] = Call(number, names[each], plain, recorded, calls.get(outer[each]))  # type: ignore[arg-type]
         return calls.get(chain[0] if chain else row)
 
-    of_graphs = ["GraphLaunch" in str(name) for name in enclosing.texts_of(work, "launch_call")]
+    of_graphs = ["GraphLaunch" in str(name) for name in work.cells("launch_call")]
     return [
         each._replace(in_graph=True) if in_graph and (each := call(row)) else call(row)
         for row, in_graph in zip(operator_rows.tolist(), of_graphs, strict=True)

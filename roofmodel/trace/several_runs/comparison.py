@@ -177,20 +177,24 @@ def run_totals(run: Sequence[tuple[Rank, Steps]]) -> RunTotals:
         for part in PARTS:
             parts[part] += getattr(window, part)
         durations = rank.ends - rank.starts
-        names = rank.work["name"].cat
-        multiplies = np.array([category(name) in ("GEMM", "convolution") for name in names.categories], dtype=bool)
+        multiplies = rank.work.mapped("name", lambda name: category(name) in ("GEMM", "convolution"), False, bool)
         work += int(durations.sum())
         compute += int(durations[rank.is_kernel & ~rank.is_collective].sum())
-        gemm += int(durations[rank.is_kernel & multiplies[names.codes.to_numpy()]].sum())
+        gemm += int(durations[rank.is_kernel & multiplies].sum())
     complete = [step.length for _, steps in run for step in steps.complete]
-    computing = [rank.work.loc[rank.is_kernel & ~rank.is_collective, ["name", "grid"]] for rank, _ in run]
     launches: Counter[tuple[str, str]] = Counter()
-    for kernels in computing:
-        launches.update(kernels.groupby(["name", "grid"], observed=True).size().to_dict())
+    for rank, _ in run:
+        names, grids = (rank.work.distinct(column) for column in ("name", "grid"))
+        codes = np.stack([rank.work.array(column) for column in ("name", "grid")])
+        known = rank.is_kernel & ~rank.is_collective & (codes >= 0).all(axis=0)
+        pairs, counts = np.unique(codes[:, known], axis=1, return_counts=True)
+        for (name, grid), count in zip(pairs.T.tolist(), counts.tolist(), strict=True):
+            launches[names[name], grids[grid]] += count
+    compute_kernels = sum(int(np.count_nonzero(rank.is_kernel & ~rank.is_collective)) for rank, _ in run)
     return RunTotals(
         ranks=len(run),
         kernels=sum(int(np.count_nonzero(rank.is_kernel)) for rank, _ in run),
-        compute_kernels=sum(int(np.count_nonzero(rank.is_kernel & ~rank.is_collective)) for rank, _ in run),
+        compute_kernels=compute_kernels,
         work=work,
         compute=compute,
         gemm=gemm,
@@ -199,7 +203,7 @@ def run_totals(run: Sequence[tuple[Rank, Steps]]) -> RunTotals:
         parts=parts,
         steps=max((len(steps.complete) for _, steps in run), default=0),
         step_mean=sum(complete) / len(complete) if complete else None,
-        launches=launches if launches.total() == sum(map(len, computing)) else None,
+        launches=launches if launches.total() == compute_kernels else None,
     )
 
 
@@ -218,7 +222,7 @@ def _launches(run: Sequence[tuple[Rank, Steps]], by: str) -> pandas.DataFrame:
         columns = {
             "rank": place,
             "step": numbers,
-            "name": rank.work["name"].astype(object).to_numpy(),
+            "name": rank.work.cells("name"),
             "group": np.asarray(GROUPINGS[by](rank, steps), dtype=object),
             "time": rank.ends - rank.starts,
         }

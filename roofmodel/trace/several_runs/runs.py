@@ -97,11 +97,13 @@ def _separation(sides: list[list[Timeline]]) -> tuple[str, str | None]:
 
 
 def _gpus(timeline: Timeline) -> Iterable[Hashable]:
-    return timeline.work["device"].astype(object).fillna("of unknown number").unique().tolist()
+    devices = timeline.work_table.cells("device")
+    return dict.fromkeys("of unknown number" if device is None else device for device in devices)
 
 
 def _steps(timeline: Timeline) -> Iterable[Hashable]:
-    return [(gpu, text) for gpu in _gpus(timeline) for text in timeline.ranges["name"].astype(object).unique()]
+    names = dict.fromkeys(timeline.range_table.cells("name"))
+    return [(gpu, name) for gpu in _gpus(timeline) for name in names]
 
 
 def _place(file: str) -> object:

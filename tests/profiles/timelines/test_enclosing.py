@@ -29,13 +29,13 @@ class Launch(NamedTuple):
     time: int
 
 
-def tables(ranges: list[Range], launches: list[Launch]) -> tuple[Any, Any]:
+def tables(ranges: list[Range], launches: list[Launch]) -> tuple[KernelTable, ColumnTable]:
     of_ranges, work = ColumnTable(RANGES), KernelTable()
     for each in ranges:
         of_ranges.add(**each._asdict())
     for process, thread, moment in launches:
         work.add(process=process, launch_thread=thread, launch_start=moment, start=1000, end=1001)
-    return work.frame(), of_ranges.frame()
+    return work, of_ranges
 
 
 def defined(ranges: list[Range], launch: Launch) -> tuple[str, ...]:

@@ -168,7 +168,7 @@ def test_whole_runs_and_lists_of_kernels_find_ranges_in_the_same_way(
     ]:
         ranges.add(process="p", thread=owner, start=start, end=end, name=name)
     work.add(process="p", launch_thread=thread, launch_start=150, start=300, end=310, name="k", kind="kernel")
-    assert enclosing.innermost_names(work.frame(), ranges.frame()) == [label]
+    assert enclosing.innermost_names(work, ranges) == [label]
 
 
 def commands_on(path: Path) -> tuple[str, str]:
