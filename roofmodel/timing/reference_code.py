@@ -104,8 +104,9 @@ def _copies(operator: Operator, copied: set[tuple[object, ...]]) -> Iterator[Ext
     """The copies of tensors with head rows for attention's batched GEMMs, each tensor once."""
     if operator.kind != "bmm" or not operator.group.endswith("attention"):
         return
+    stage = operator.stage if operator.stage in ("decodes", "recomputation") else ""  # a backward pass reads the copies
     for tensor in (*operator.reads, *operator.writes):
-        which = operator.stage == "recomputation", operator.group, operator.layers, tensor.name
+        which = stage, operator.group, operator.layers, tensor.name
         if "h" in tensor.axes and which not in copied:
             copied.add(which)
             # Once for each query head that shares it: the GEMM reads all copies, and its operator counts one.
