@@ -13,11 +13,25 @@ import argparse
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 PYTHON = sys.executable
 ROOF = [PYTHON, "-m", "roofmodel", "estimate", "gpt2-xl", "--hw", "a100"]
+KERNELS = [PYTHON, "-m", "roofmodel", "kernels", str(EXAMPLES / "ncu_by_hand.csv")]
+PLOT = [PYTHON, "-m", "roofmodel", "plot", str(EXAMPLES / "ncu_by_hand.csv")]
+TRACE = [PYTHON, "-m", "roofmodel", "trace", str(EXAMPLES / "training_by_hand.json")]
+PICTURE = """
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+figure = Figure()
+FigureCanvasAgg(figure)
+figure.add_subplot().loglog([1, 10], [1, 10])
+figure.savefig("picture.png")
+"""
 FLOP_COUNTER = """
 import torch, transformers
 from torch.utils.flop_counter import FlopCounterMode
@@ -35,11 +49,12 @@ assert counter.get_total_flops() == 3506703564800
 
 
 def seconds(command: Sequence[str]) -> float:
-    """Wall time in seconds of one run of a command; its output is discarded."""
+    """Wall time in seconds of one run of a command in an empty folder; its output is discarded."""
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
-    start = time.perf_counter()
-    subprocess.run(command, check=True, capture_output=True, env=environment)
-    return time.perf_counter() - start
+    with tempfile.TemporaryDirectory() as folder:
+        start = time.perf_counter()
+        subprocess.run(command, check=True, capture_output=True, env=environment, cwd=folder)
+        return time.perf_counter() - start
 
 
 def shortest(commands: Sequence[Sequence[str]], runs: int) -> list[float]:
@@ -55,14 +70,24 @@ def main() -> int:
     runs = parser.parse_args().runs
 
     libraries = [PYTHON, "-c", "import typer, rich.console, rich.table"]
-    roof, imports, package, bare = shortest(
-        [ROOF, libraries, [PYTHON, "-c", "import roofmodel"], [PYTHON, "-c", "pass"]], runs
+    roof, imports, package, bare, kernels, trace = shortest(
+        [ROOF, libraries, [PYTHON, "-c", "import roofmodel"], [PYTHON, "-c", "pass"], KERNELS, TRACE], runs
     )
     checks = [
         # Runs on the same state of the code give 1.90 to 2.04.
         ("roof estimate gpt2-xl / importing typer and rich", roof / imports, 2.1),
+        ("roof kernels FILE / importing typer and rich", kernels / imports, 2.2),
+        ("roof trace FILE / importing typer and rich", trace / imports, 4.2),
         ("import roofmodel / (1.5 x bare python + 30 ms)", package / (1.5 * bare + 0.030), 1.0),
     ]
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        print("comparison with matplotlib left out: it needs pip install 'roofmodel[dev]'")
+    else:
+        # Two thirds of the time of `roof plot` are matplotlib's: its import and the drawing of an empty picture.
+        plot, picture = shortest([PLOT, [PYTHON, "-c", PICTURE]], 7)
+        checks.append(("roof plot FILE / a picture of matplotlib with one line", plot / picture, 1.7))
     try:
         import transformers  # noqa: F401
     except ImportError:

@@ -440,29 +440,27 @@ class KernelTable(ColumnTable, Sequence[Kernel]):
                 sums[group] += value
             return sums
 
-        total_seconds = summed(seconds)
+        def weighted(values: array[float]) -> list[float]:
+            known = (0.0 if time != time else time for time in seconds)
+            sums = summed(array("d", (value * time for value, time in zip(values, known, strict=True))))
+            return [value / time if time else nan for value, time in zip(sums, summed(seconds), strict=True)]
+
+        def largest(values: Sequence[Any]) -> list[Any]:
+            most: list[Any] = [None] * len(numbers)
+            for group, value in zip(group_of, values, strict=True):
+                if value is not None and (most[group] is None or value > most[group]):
+                    most[group] = value
+            return most
+
+        of_every_table: dict[str, Any] = {"seconds": seconds, "invocations": array("d", self.launches())}
         for name, column in COLUMNS.items():
-            if column.total is None or not (self.has(name) or name in ("seconds", "invocations")):
-                continue
-            stored = seconds if name == "seconds" else self.stored(name)
-            if column.total == "max":
-                most = [column.default] * len(numbers)
-                for group, value in zip(group_of, self.cells(name), strict=True):
-                    if value is not None and (most[group] is None or value > most[group]):
-                        most[group] = value
-                groups.set(name, most)
-            elif column.kind is int:
-                sums = [0] * len(numbers)
-                for group, launches in zip(group_of, self.launches(), strict=True):
-                    sums[group] += launches
-                groups.set(name, sums)
-            elif column.total == "mean":
-                weights = (0.0 if each != each else each for each in seconds)
-                weighted = summed(array("d", (value * weight for value, weight in zip(stored, weights, strict=True))))
-                every = zip(weighted, total_seconds, strict=True)
-                groups.set(name, [value / time if time else nan for value, time in every])
-            else:
-                groups.set(name, total_seconds if name == "seconds" else summed(stored))
+            if column.total is not None and (name in of_every_table or self.has(name)):
+                if column.total == "max":
+                    totals: Sequence[Any] = largest(self.cells(name))
+                else:
+                    values = of_every_table[name] if name in of_every_table else self.stored(name)
+                    totals = summed(values) if column.total == "sum" else weighted(values)
+                groups.set(name, totals)
         return groups
 
     def without_impossible_values(self) -> list[ReaderWarning]:
@@ -517,7 +515,13 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Profile:
-    """The content of one or several files of one tool."""
+    """The kernels of one or several files of one tool, for analyses of single kernels.
+
+    A reader returns a `Timeline`: the events of one file, with those of the CPU, as the file has them.
+    `timelines.kernels.profile` makes a profile of it: kernels with the ranges and operators around their launches,
+    apart from copies, without impossible values. Several files are one profile, and stay several timelines, because
+    each has its own clock.
+    """
 
     tool: str  # "ncu", "nvprof", "nsys", "rocprof" or "torch"
     files: tuple[str, ...]

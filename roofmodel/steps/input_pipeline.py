@@ -17,16 +17,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import ceil, prod
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from roofmodel.devices.device import Device
 from roofmodel.errors import AnswerNote, Message, Option, Text, WorkloadError, ignored
-from roofmodel.models.architecture import Architecture, Network
-from roofmodel.models.layers import Embedding, Patches
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import plain
 from roofmodel.options.values import CopyMode, check_whole_number, seconds_of
-from roofmodel.steps.phase import PhaseEstimate
+
+if TYPE_CHECKING:  # `roof trace` reads only `workers_to_hide`
+    from roofmodel.devices.device import Device
+    from roofmodel.models.architecture import Architecture
+    from roofmodel.steps.phase import PhaseEstimate
 
 PAGEABLE_BANDWIDTH = 10.04e9
 """Bytes per second of a copy from pageable memory, which the driver first copies into a pinned buffer.
@@ -134,6 +135,9 @@ def input_pipeline(arch: Architecture, device: Device, phase: PhaseEstimate, loa
 
 def batch_bytes(arch: Architecture, phase: PhaseEstimate) -> int:
     """Bytes of a GPU's batch as the loader returns it: fp32 pixels or int64 token ids; labels are left out."""
+    from roofmodel.models.architecture import Network
+    from roofmodel.models.layers import Patches
+
     step = phase.step
     if phase.is_vision:
         body: Any = arch.body if isinstance(arch.body, Network) else arch.stack.embedding
@@ -147,6 +151,8 @@ def batch_bytes(arch: Architecture, phase: PhaseEstimate) -> int:
 
 def _source_bytes(arch: Architecture) -> int:
     """Bytes of the input of an encoder token: an id, or the audio frames that become one token."""
+    from roofmodel.models.layers import Embedding
+
     embedding = arch.encoder.embedding if arch.encoder else None
     if isinstance(embedding, Embedding) and embedding.frame_convolutions:
         frames = prod(convolution.stride for convolution in embedding.frame_convolutions)

@@ -18,7 +18,7 @@ _METRICS_READ = re.compile(
     r"|lts__lts2xbar_cycles_active\.sum|l1tex__lsu_writeback_active\w*\.sum"
     r"|gpu__time_(duration|active)\.(sum|avg|max|min)$"
     r"|(sm|smsp|gpc)__cycles_elapsed\.(avg|max)(\.per_second)?$"
-    r"|sm__warps_active\.avg\.pct_of_peak_sustained_active$|launch__registers_per_thread$|SM Frequency$"
+    rf"|({re.escape(metric_catalog.OCCUPANCY)}|{re.escape(metric_catalog.REGISTERS)}|SM Frequency)$"
 )
 
 _DIAGNOSTIC = re.compile(
