@@ -80,7 +80,8 @@ def draw(estimate: Estimate, path: Path, form: str) -> None:
     parameters = describe_parameters(estimate.parameters, estimate.active_parameters)
     subtitle = f"{parameters}, {describe_workload(estimate)}"
     lines = sum(sum(m.listed for m in table) + len({m.row.stage for m in table}) + 1.7 for table in tables)
-    lines += sum(2 + (phase.step.parallel.pp > 1) for phase in estimate.phases)  # communication, omitted rows, wait
+    # communication, hidden communication, omitted rows, wait
+    lines += sum(2 + bool(phase.hidden_bound) + (phase.step.parallel.pp > 1) for phase in estimate.phases)
     height_factor = max(1, lines * SMALLEST + FIXED_HEIGHT)
     is_sustained = has_sustained_rate(device, dtype)
     foot = FOOT + SUSTAINED * is_sustained
@@ -189,6 +190,10 @@ def _legend(
             text = f"communication × {sum(row.times for row in exchanged)}: no FLOPs, no mark"
             figure.text(left + 0.033, y, text, fontsize=size)
             figure.text(right, y, f"{sum(row.share for row in exchanged):.0%}", ha="right", fontsize=size)
+            y -= step
+        if phase.hidden_bound:
+            figure.text(left + 0.033, y, "hidden communication", fontsize=size)
+            figure.text(right, y, f"{-phase.hidden_bound / phase.bound_seconds:.0%}", ha="right", fontsize=size)
             y -= step
         if omitted:
             text = f"{len(omitted)} rows under {LISTED:.0%} (bound and expected)"
