@@ -154,9 +154,17 @@ def _stage_collective(name: str, step: Step) -> Collective:
     return Collective(name, step.parallel.pp, step.parallel.gpus_of_stage(step.phase == "train"))
 
 
+def _residuals(stack: Stack, exchange: str) -> Number:
+    """The residual streams, or the finished and running sums, between two pipeline stages."""
+    if stack.sum_layers:
+        sublayer = stack.layers[0][0] if exchange in ("receive", "all_gather") else stack.layers[-1][-1]
+        return sublayer.earlier_sums + 1
+    return stack.streams.count if stack.streams else 1
+
+
 def _stage_exchange(stack: Stack, step: Step, times: int, collective: Collective, line: str) -> Iterator[Operator]:
     """One exchange between stages, `times` per pass; nothing if it neither moves data nor has a gradient."""
     if times and (collective.moves or step.phase == "train"):
-        width = stack.hidden * (stack.streams.count if stack.streams else 1)
+        width = stack.hidden * _residuals(stack, collective.name)
         sizes = {**step.token_axes, "d": width, "dt": ceil_div(width, step.parallel.tp)}
         yield replace(Builder(sizes, step.widths).exchange(f"stage.{collective.name}", line, collective), passes=times)

@@ -111,6 +111,12 @@ def stack_operators(stack: Stack, step: Step) -> Iterator[Operator]:
     yield from send_activations(stack, step)
     if stack.stage_slice.last and (hyper := hyper_connections(stack, step)):
         yield from hyper.close()
+    if stack.stage_slice.last and stack.sum_layers:
+        from roofmodel.counting.layers.attention_residuals import mean_of_sums
+
+        build = Builder({**step.token_axes, "d": stack.hidden}, step.widths)
+        x = f"x[b {step.parallel.rows} d]"
+        yield from mean_of_sums("output", stack.layers[-1][-1].earlier_sums, build, step, x)
     if stack.final_norm:
         x = f"x[b {step.parallel.rows} d]"
         yield norm(Builder({**step.token_axes, "d": stack.hidden}, step.widths), "final", stack.final_norm, x, x)
@@ -232,15 +238,26 @@ def transformer_layer(layer: Layer, stack: Stack, step: Step) -> Iterator[Operat
     """
     build, rows = Builder({**step.token_axes, "d": stack.hidden}, step.widths), step.parallel.rows
     hyper = hyper_connections(stack, step)
-    x = f"x[b {rows} d]"
+    running = x = f"x[b {rows} d]"
     for sublayer in layer:
         if hyper:
             x = f"c[b {rows} d]"
             yield from hyper.collapse(BLOCKS[type(sublayer.branches[0].part)][0])
+        if stack.sum_layers:
+            from roofmodel.counting.layers.attention_residuals import finish_sum, mean_of_sums
+
+            place = BLOCKS[type(sublayer.branches[0].part)][0]
+            x = f"c[b {rows} d]" if sublayer.earlier_sums else running
+            if sublayer.earlier_sums:
+                yield from mean_of_sums(place, sublayer.earlier_sums, build, step, x)
+            if sublayer.starts_sum:
+                yield finish_sum(place, build, step)
         reads, outputs, places = x, list[str](), list[str]()
         separate_sums = len(sublayer.branches) == 1 or any(branch.after for branch in sublayer.branches)
         for branch in sublayer.branches:
             place, partial_sum, build_block = BLOCKS[type(branch.part)]
+            if sublayer.starts_sum:
+                partial_sum = "x[b t d]"  # the output is the new sum
             if place in places:
                 place, partial_sum, build_block = PARALLEL_EXPERTS
             places.append(place)
@@ -269,8 +286,8 @@ def transformer_layer(layer: Layer, stack: Stack, step: Step) -> Iterator[Operat
             yield norm(build, f"{place}_together", sublayer.sum_norm, outputs[0], outputs[0])
         if hyper:
             yield from hyper.expand(place, outputs[0])
-        else:
-            yield residual(build, place, " + ".join([x, *outputs]), x)
+        elif not sublayer.starts_sum:
+            yield residual(build, place, " + ".join([running, *outputs]), running)
         if sublayer.after:
             yield norm(build, place, sublayer.after, x, x)
 

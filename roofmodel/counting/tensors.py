@@ -88,6 +88,8 @@ AXES: dict[str, str] = {
     "ns'": "residual streams, as the output of a square matrix",
     "hw": "weights of a hyper-connection",
     "hs": "factors of these weights",
+    "rs": "residual sums: the finished ones and the running one",
+    "ra": "scores of a residual sum (1)",
     "og": "groups of the output projection",
     "ho": "inputs of one of these groups: the heads of a group",
     "ro": "outputs of one of these groups",

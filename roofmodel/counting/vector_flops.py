@@ -103,6 +103,9 @@ ACTIVATION = {
         9, "x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2: 6 multiplications, 2 additions, tanh"
     ),
     "gelu_new": FlopCount(9, "as gelu_tanh; transformers runs it as several kernels"),
+    "situ": FlopCount(
+        10, "a tanh(x / a) sigmoid(x) of the gate: 7; b tanh(y / b) of the other half: 3 (Kimi-K3, SituAndMul of vLLM)"
+    ),
     "gelu_fast": FlopCount(9, "as gelu_tanh; several kernels, with the power written as multiplications"),
     "gelu_quick": FlopCount(5, "x sigmoid(1.702 x)"),
     "xielu": FlopCount(

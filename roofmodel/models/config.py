@@ -169,6 +169,9 @@ def _family(config: Config, where: str) -> tuple[str, Family]:
     family = family_of(model_type)
     if family is None:
         raise ModelError(f"{where}: ", _unknown_type(model_type, config))
+    for variant, keys in family.variants.items():
+        if any(config.get(name) for name in keys):
+            return _family({**config, "model_type": variant}, where)
     for switch in family.refuses:
         if config.get(switch):
             value = "true" if config[switch] is True else shorten(config[switch])

@@ -223,6 +223,7 @@ FIELDS: dict[str, tuple[FieldType, Any]] = {
     "streams": (COUNT, 0),  # residual streams; 0: a plain residual connection
     "streams_sinkhorn": (COUNT, 0),  # iterations for the matrix that mixes them; 0: no mixing
     "streams_head": (STREAMS_HEAD, "weights"),
+    "sum_layers": (COUNT, 0),  # attention residuals: layers whose outputs one sum has; 0: a plain residual connection
     # norms
     "norm": (NORM, "layernorm"),
     "norm_affine": (FLAG, True),
@@ -266,6 +267,7 @@ FIELDS: dict[str, tuple[FieldType, Any]] = {
     "linear_decay_per_channel": (FLAG, False),  # a decay per key element, not per head
     "linear_sigmoid_decay": (FLAG, False),  # sigmoid instead of softplus
     "linear_gate_rank": (SIZE, None),  # rank of the decay and gate projections, if they are low-rank
+    "linear_full_gate": (FLAG, False),  # only the decay projection is
     # blocks
     "mlp": (FLAG, True),
     "parallel": (FLAG, False),  # attention and MLP run in parallel
@@ -293,6 +295,7 @@ FIELDS: dict[str, tuple[FieldType, Any]] = {
     "expert_bias": (FLAG, False),
     "expert_latent": (SIZE, None),  # their input and output width, with projections before and after all experts
     "expert_latent_bias": (FLAG, False),
+    "expert_latent_norm": (FLAG, False),  # on the experts' output, before the projection
     "fused_experts": (FLAG, lambda f: f["fused_gate"]),  # gate and up of an expert are one matrix
     "router_bias": (FLAG, False),
     "correction": (FLAG, False),  # a learned bias per expert is added for the top-k selection

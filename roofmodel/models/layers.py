@@ -37,6 +37,7 @@ ACTIVATIONS = {
     "gelu_fast": "gelu_fast",
     **dict.fromkeys(("gelu_pytorch_tanh", "gelu_python_tanh"), "gelu_tanh"),
     "quick_gelu": "gelu_quick",
+    "situ": "situ",
     "xielu": "xielu",
 }
 
@@ -328,6 +329,7 @@ class DeltaRule(NamedTuple):
     decay_per_channel: bool = False  # one decay per element of a key instead of one per head (Kimi, arXiv 2510.26692)
     sigmoid_decay: bool = False  # the decay is bounded by a sigmoid; otherwise by a softplus
     gate_rank: Number | None = None  # of the low-rank projections for `forget` and `gate`; None: full matrices
+    full_gate: bool = False  # the projection for `gate` is a full matrix in any case
 
     @property
     def filtered(self) -> Number:
@@ -376,6 +378,7 @@ class MoE(NamedTuple):
     router_norm: Norm | None = None  # the router reads the residual stream through its own norm
     latent: Number | None = None  # the experts' input and output width, if they have projections before and after
     latent_bias: bool = False
+    latent_norm: Norm | None = None  # on the experts' output, before the second of them
     groups: int = 1  # of experts; a token has experts of `active_groups` of them
     active_groups: int = 1
 
@@ -474,11 +477,17 @@ class Branch(NamedTuple):
 
 
 class Sublayer(NamedTuple):
-    """Parallel branches with the same input, and the residual sum of their outputs and that input."""
+    """Parallel branches with the same input, and the residual sum of their outputs and that input.
+
+    With attention residuals, the input is instead a mean of `earlier_sums` finished sums and the running one, weighted
+    by attention (`counting/layers/attention_residuals.py`); a sublayer that `starts_sum` finishes the running sum.
+    """
 
     branches: tuple[Branch, ...]
     after: Norm | None = None  # on the residual sum
     sum_norm: Norm | None = None  # on the sum of the branches, before the residual sum
+    earlier_sums: int = 0
+    starts_sum: bool = False
 
 
 Layer = tuple[Sublayer, ...]

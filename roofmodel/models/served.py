@@ -7,6 +7,7 @@ or of the release where the recipe came later.
 from __future__ import annotations
 
 SERVED: dict[str, str] = {
+    "moonshotai/Kimi-K3": "2026-07",
     "zai-org/GLM-5.2": "2026-06",
     "MiniMaxAI/MiniMax-M3": "2026-06",
     "nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16": "2026-06",

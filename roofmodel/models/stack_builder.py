@@ -40,6 +40,7 @@ from roofmodel.models.layers import (
     Sublayer,
     TokenConvolution,
 )
+from roofmodel.numbers.algebra import ceil_div
 
 
 def stack(fields: Fields, *, causal: bool, crosses: bool = False) -> Stack:
@@ -50,14 +51,29 @@ def stack(fields: Fields, *, causal: bool, crosses: bool = False) -> Stack:
         causal=causal,
         embedding=_patches(fields) if fields["patch"] else _embedding(fields, norm),
         layers=tuple(
-            _layer(i, fields, norm, crosses) for i in range(fields["layers"]) for _ in range(fields["layers_per_group"])
+            _with_sums(_layer(i, fields, norm, crosses), i, fields["sum_layers"])
+            for i in range(fields["layers"])
+            for _ in range(fields["layers_per_group"])
         ),
         norm=norm,
         final_norm=norm if fields["final_norm"] else None,
         unused_parameters=fields["unused_parameters"],
         shared=_shared(fields),
         streams=_streams(fields),
+        sum_layers=fields["sum_layers"],
     )
+
+
+def _with_sums(layer: Layer, index: int, block: int) -> Layer:
+    """A layer of a model with attention residuals, each sum of which has the outputs of `block` layers.
+
+    The first sublayer of a block finishes the running sum and starts one; the others add to it.
+    """
+    if not block:
+        return layer
+    first, *others = layer
+    first = first._replace(earlier_sums=ceil_div(index, block), starts_sum=index % block == 0)
+    return first, *(sublayer._replace(earlier_sums=index // block + 1) for sublayer in others)
 
 
 def _streams(fields: Fields) -> Streams | None:
@@ -318,6 +334,7 @@ def _moe(fields: Fields) -> MoE:
         expert=_part(MLP, fields, "expert_", fused=fields["fused_experts"], inner_norm=None),
         shared=_mlp(fields, fields["shared_width"]) if fields["shared_width"] else None,
         router_norm=_norm(fields) if fields["mlp_with_experts"] else None,
+        latent_norm=_norm(fields) if fields["expert_latent_norm"] else None,
         groups=groups,
         active_groups=active_groups,
     )

@@ -35,6 +35,7 @@ LABELS = {
     "mlp.reduce_scatter": "reduce-scatter after the MLP",
     "mlp.reduce_scatter.grad": "all-gather after the MLP",
     "mlp.all_reduce": "all-reduce after the MLP",
+    "mlp.latent.all_reduce": "all-reduce of the experts' latent",
     "mlp.replicate": "all-reduce before the MLP",
     "mlp.dispatch": "all-to-all dispatch to experts",
     "mlp.collect": "all-to-all combine from experts",

@@ -32,6 +32,13 @@ BLOCK_SPARSE = {
         "sparse_block_size": 4, "sparse_topk_blocks": 2,
     },
 }  # fmt: skip
+KIMI = {
+    "hidden_size": 48, "num_hidden_layers": 5, "num_attention_heads": 4, "vocab_size": 70, "intermediate_size": 26,
+    "q_lora_rank": 10, "kv_lora_rank": 6, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 7,
+    "linear_attn_config": {"full_attn_layers": [2, 5], "num_heads": 3, "head_dim": 5, "short_conv_kernel_size": 4},
+    "num_experts": 6, "num_experts_per_token": 2, "moe_intermediate_size": 9, "num_shared_experts": 2,
+    "first_k_dense_replace": 1,
+}  # fmt: skip
 # family -> a config with its own keys, and the same model as a config of the equivalent family
 EQUIVALENTS = {
     "baichuan": (SHAPE, SHAPE | {"model_type": "llama"}),
@@ -49,6 +56,7 @@ EQUIVALENTS = {
         SHAPE | {"attention_bias": True, "num_key_value_heads": 6},
         SHAPE | {"model_type": "qwen2", "num_key_value_heads": 6},
     ),
+    "kimi_k3_text": (KIMI, KIMI | {"model_type": "kimi_linear"}),
     "minimax_m3": (SHAPE | BLOCK_SPARSE, SHAPE | BLOCK_SPARSE | {"model_type": "minimax_m3_vl_text"}),
 }
 
@@ -122,3 +130,31 @@ def test_the_text_model_of_internvl_is_read_from_llm_config() -> None:
     assert read(
         config | {"llm_config": SHAPE | {"model_type": "qwen2", "num_key_value_heads": 2, "tie_word_embeddings": True}}
     ).tied
+
+
+KIMI_K3 = {
+    "model_type": "kimi_linear", "mla_use_output_gate": True, "routed_expert_hidden_size": 20,
+    "latent_moe_use_norm": True, "attn_res_block_size": 2, "hidden_act": "situ",
+    "linear_attn_config": {**KIMI["linear_attn_config"], "use_full_rank_gate": True, "gate_lower_bound": -5.0},
+}  # fmt: skip
+"""What Kimi-K3 adds, at a small size, under the model_type of its config."""
+
+
+def test_kimi_k3_adds_gates_a_latent_of_experts_and_attention_residuals() -> None:
+    """Its tensors beside those of Kimi-Linear: vLLM's KimiLinearModel lists them."""
+    own, plain = read(KIMI | KIMI_K3), read(KIMI | {"model_type": "kimi_linear"})
+    d, gates = 48, 2 * 48 * 4 * 7  # g_proj of the two layers with latent attention
+    linear = 3 * (d * 15 - (d * 5 + 5 * 15))  # of three layers: one matrix in place of two low-rank ones
+    experts = 4 * (6 * 3 * 9 * (20 - d) + 2 * d * 20 + 20)  # down- and up-projection, norm
+    residuals = (2 * 5 + 1) * 2 * d  # norm and query of each sublayer, and of the output
+    assert number_of_parameters(own) - number_of_parameters(plain) == gates + linear + experts + residuals
+
+
+def test_attention_residuals_multiply_each_sum_with_a_query_and_with_its_weight() -> None:
+    """Sums before the sublayers of five layers in blocks of two, with the running one: none, then the finished ones."""
+    steps = Workload(("forward",), batch=2, seq=11, attention="eager", logits="all").steps()
+    found = [op for op in operators(read(KIMI | KIMI_K3), steps[0]) if op.name.startswith("residual.")]
+    sums = [2, 2, 2, 2, 3, 3, 3, 3, 4, 4]  # the first sublayer reads the embedding; the last sums are the output's
+    assert sum(op.total.matmul_flops for op in found) == sum(2 * 2 * 22 * 48 * n for n in sums)
+    adds = sum(op.count for op in found if op.name in ("residual.linear", "residual.attention", "residual.mlp"))
+    assert adds == 2 * 5 - 3  # layers 1, 3 and 5 start a sum with the output of their first sublayer

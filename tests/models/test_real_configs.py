@@ -28,9 +28,9 @@ pytestmark = pytest.mark.skipif(not FILES, reason=f"no real configs in {FOLDER.n
 by_file = pytest.mark.parametrize("file", FILES, ids=[file.stem for file in FILES])
 
 # model_type -> texts in the message: the unsupported part and the reason.
-REFUSED = {
-    "kimi_k3": ("'mla_use_output_gate' is true", "kimi_linear"),
-}
+REFUSED: dict[str, tuple[str, ...]] = {}
+ROUNDED = {"kimi_k3": 2.8e12}
+"""Model types without a class in transformers -> the parameters that their reports round to two digits."""
 
 
 # model_type whose code comes with the checkpoint -> the same model in transformers
@@ -84,7 +84,10 @@ def test_a_real_config_is_counted_as_its_real_class_or_refused_with_the_reason(f
         return
     arch = hub.load(str(file))
     counted = operators(arch, Workload(("forward",)).steps()[0])
-    assert parameters(arch, counted) == _real(config)
+    if config["model_type"] in ROUNDED:
+        assert parameters(arch, counted) == pytest.approx(ROUNDED[config["model_type"]], abs=0.05e12)
+    else:
+        assert parameters(arch, counted) == _real(config)
     if "text_config" in config:
         notes = [*map(str, arch.notes)]
         assert any(f"only the text model of {config['model_type']} is counted" in note for note in notes)

@@ -44,7 +44,7 @@ def test_every_label_is_of_an_operator_that_exists() -> None:
             names |= {placed.operator.name for placed in phase.placed}
     shared = [("gpt2", 2), ("t5-small", 2), ("DeepSeek-V3", 2), ("DeepSeek-V2-Lite", 2), ("mamba-130m-hf", 2)]
     shared += [("gemma-4-26B-A4B-it", 2), ("gemma-4-E2B-it", 1), ("qwen3-coder-next", 2)]
-    shared.append(("kimi-linear-48b-a3b-instruct", 2))
+    shared += [("kimi-linear-48b-a3b-instruct", 2), ("kimi-k3", 2)]
     of_several = [run(name, phase="train", tp=tp, dp=2, batch=2, seq=8) for name, tp in shared]
     of_several += [run("gpt2", tp=2), run("mixtral-8x7b-v0.1", dp=2, ep=2, batch=2)]
     of_several += [run("gpt2", phase="train", tp=2, pp=2, vpp=2, batch=2)]

@@ -78,7 +78,7 @@ def _projection(build: Builder, mixer: DeltaRule, block: BlockContext, names: tu
     columns = {**COLUMNS, "forget": _decays(mixer)}
     outputs = " ".join(FILTERED.get(name, f"{name}[b t {columns[name]}]") for name in names)
     matrix, source, rows = "_".join(names), block.input, "d"
-    if mixer.gate_rank and matrix in ("forget", "gate"):
+    if mixer.gate_rank and (matrix == "forget" or (matrix == "gate" and not mixer.full_gate)):
         line = f"{source} W_linear_{matrix}_down[d q] -> low[b t q]"
         yield build.operator(f"{GROUP}.{matrix}_down", GROUP, line)
         matrix, source, rows = f"{matrix}_up", "low[b t q]", "q"

@@ -17,6 +17,7 @@ from roofmodel.counting.block_context import (
     norm_flops,
     norm_parameters,
     replicated_input,
+    sum_block_output,
 )
 from roofmodel.counting.operator import Builder, Collective, Operator
 from roofmodel.counting.tensors import Sizes
@@ -369,6 +370,9 @@ def experts(moe: MoE, block: BlockContext) -> Iterator[Operator]:
     if gpus.experts_span_replicas:
         yield build.exchange("mlp.collect", "y[b:t:x d] -> y[b:t:x d]", exchange)
     yield build.operator("mlp.combine", "mlp", f"y[b:t:x d] weight[b:t:x] => {result}", kind="elementwise", flops=2)
+    if moe.latent_norm:
+        yield from sum_block_output(build, step, "mlp.latent", result)
+        yield norm(outer, "expert_latent", moe.latent_norm, "routed[b t zx]", "routed[b t zx]")
     if moe.latent:
         bias = " + B_latent_up[d]" if moe.latent_bias else ""
         yield outer.operator("mlp.latent_up", "mlp", f"routed[b t zx] W_latent_up[zx d]{bias} -> {block.output}")

@@ -31,6 +31,7 @@ class Family(NamedTuple):
     source: Mapping[str, Any] = {}  # of an encoder-decoder: fields whose value differs in the encoder
     source_classes: tuple[str, ...] = ()  # heads on the encoder alone
     refuses: tuple[str, ...] = ()  # keys that, if true, add unsupported operators
+    variants: Mapping[str, tuple[str, ...]] = {}  # other families, with the keys that, if true, select them
     config: str = ""  # name of the config class, if it is not the prefix + Config
 
     @property
@@ -168,7 +169,7 @@ MODEL_TYPES: dict[str, tuple[str, ...]] = {
 """Each module of this folder, with the model types of its rows."""
 CUSTOM_CODE_MODEL_TYPES: dict[str, tuple[str, ...]] = {
     "custom_code": (
-        "baichuan", "qwen", "internlm2", "chatglm", "minicpm", "minimax_m3", "mimo",
+        "baichuan", "qwen", "internlm2", "chatglm", "minicpm", "minimax_m3", "mimo", "kimi_k3_text",
     ),
 }  # fmt: skip
 """Likewise, model types whose code comes with their checkpoints, not with transformers."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from roofmodel.models.families import LM, Family, heads
+from roofmodel.models.families.linear_attention import KIMI, LINEAR_CONFIG
 from roofmodel.models.families.llama import GLM, LLAMA, QWEN2
 from roofmodel.models.families.mixture_of_experts import FAMILIES as MOE
 from roofmodel.models.fields import COUNT, FLAG, SIZE, key
@@ -21,6 +22,12 @@ def _negated(flag: Any) -> Any:
 def _half(width: Any) -> Any:
     """Qwen's code divides the width between gate and up."""
     return width // 2 if type(width) is int else width
+
+
+def _gated(flag: Any) -> str:
+    if not isinstance(flag, bool):
+        raise ValueError(FLAG.expected)
+    return "element" if flag else ""
 
 
 def _rms_norm(flag: Any) -> str:
@@ -119,5 +126,17 @@ FAMILIES: dict[str, Family] = {
         classes=heads("ForCausalLM", "Model"),
         switches={**QWEN2.switches, "mtp": (COUNT, key("num_nextn_predict_layers", default=0))},
         unused_parameters=lambda f: f["mtp"] * _mtp_parameters(f),
+    ),
+    # Kimi-K3's text model; its config says kimi_linear
+    "kimi_k3_text": KIMI.like(
+        "KimiLinear",
+        latent_gate=key("mla_use_output_gate", default=False, read=_gated),
+        linear_full_gate=key(f"{LINEAR_CONFIG}.use_full_rank_gate", default=False),
+        linear_sigmoid_decay=key(f"{LINEAR_CONFIG}.gate_lower_bound", default=False, null=False, read=bool),
+        expert_latent=key("routed_expert_hidden_size", default=None),
+        expert_latent_norm=key("latent_moe_use_norm", default=False),
+        sum_layers=key("attn_res_block_size", default=0, null=0),
+        # the first sublayer has a query and a norm for one sum, which its code does not use
+        unused_parameters=lambda f: 2 * f["hidden"] if f["sum_layers"] else 0,
     ),
 }

@@ -85,7 +85,6 @@ EXPERTS_WITH_SHARED: dict[str, Any] = SPARSE | dict(
 KIMI = DEEPSEEK.like(
     "KimiLinear",
     classes=heads("ForCausalLM", "Model"),
-    refuses=("mla_use_output_gate", "latent_moe_use_norm"),  # keys of checkpoints that the class does not support
     switches=dict(
         n_shared=(COUNT, key("n_shared_experts", "num_shared_experts", default=1)),
         leading_dense=(COUNT, key("first_k_dense_replace", default=1)),
@@ -126,10 +125,12 @@ FAMILIES: dict[str, Family] = {
         pre_norm=False,
         embedding_norm=True,
     ),
-    "kimi_linear": KIMI,
+    # the published code of Kimi-K3 has the same model_type, and more
+    "kimi_linear": KIMI._replace(
+        variants={"kimi_k3_text": ("attn_res_block_size", "mla_use_output_gate", "latent_moe_use_norm")}
+    ),
     "bailing_hybrid": KIMI.like(
         "BailingHybrid",
-        refuses=(),
         switches=dict(
             n_shared=KIMI.switches["n_shared"],
             leading_dense=(COUNT, key("first_k_dense_replace", default=2)),
