@@ -99,6 +99,7 @@ class ServedRow(NamedTuple):
     isl: int
     osl: int
     waves: bool
+    fixed: bool
     ttft: float
     tpot: float
 
@@ -163,7 +164,7 @@ def rows(table: Path, skipped: Counter[str]) -> Iterator[ServedRow]:
                 yield ServedRow(
                     row["engine"], row["engine_version"].split("-")[0].split(".post")[0] or "?", row["model"],
                     row["gpu"].removesuffix("_sxm"), Layout(tp, int(row["pp"]), ep, dp), _formats(row),
-                    int(row["batch_per_rank"]), isl, osl, fixed and row["engine"] in PROMPTS_FIRST,
+                    int(row["batch_per_rank"]), isl, osl, fixed and row["engine"] in PROMPTS_FIRST, fixed,
                     float(row["ttft_ms"]) / 1e3, float(row["tpot_ms"]) / 1e3,
                 )  # fmt: skip
 

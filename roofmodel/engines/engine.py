@@ -47,10 +47,10 @@ class Engine(NamedTuple):
     """An engine. `launch` is None where CUDA graphs launch all kernels of a step together.
 
     `extra_kernels` are kernels that it runs besides those of the operators. `pads_vocabulary`: it adds rows to the
-    embedding up to a multiple of 64 or more. `autocast` is the format of torch.autocast. `training` is None where it
-    only serves, `memory` where the file does not say how it divides a GPU's memory. `since`: the file is for versions
-    from this one, up to that of the next file. `options` are those of `launch` and `autocast` that a user may set,
-    `settings` those that are set.
+    embedding up to a multiple of 64 or more. `prompts_first`: it computes prompts in steps of their own, before any
+    decode. `autocast` is the format of torch.autocast. `training` is None where it only serves, `memory` where the file
+    does not say how it divides a GPU's memory. `since`: the file is for versions from this one, up to that of the next
+    file. `options` are those of `launch` and `autocast` that a user may set, `settings` those that are set.
     `kernel_names` are in the names of its kernels and NVTX ranges, and of the engines that run its kernels.
     """
 
@@ -68,6 +68,7 @@ class Engine(NamedTuple):
     pads_vocabulary: bool = False
     collectives: str = ""
     all_reduce: AllReduce | None = None
+    prompts_first: bool = False
     host: Host = Host()
     memory: ServingMemory | None = None
     training: Training | None = None

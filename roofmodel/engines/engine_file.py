@@ -291,8 +291,8 @@ Kernels = Mapping[tuple[str, str, str], tuple[str, ...]]
 
 KEYS = (
     "like", "name", "version", "since", "launch", "runtime", "extra_kernels", "kernels", "fuses", "pads_vocabulary",
-    "collectives", "host", "memory", "training", "options", "default_for", "kernel_names", "runs_kernels_of",
-    "benchmarks", "source",
+    "collectives", "prompts_first", "host", "memory", "training", "options", "default_for", "kernel_names",
+    "runs_kernels_of", "benchmarks", "source",
 )  # fmt: skip
 REQUIRED = ("name", "version", "kernels", "launch")  # without `like`
 RUNTIMES = ("eager", "megatron")
@@ -348,7 +348,7 @@ def read(path: Path, load: Callable[[str], Mapping[str, Any]]) -> dict[str, Any]
             own = entry.mapping(KINDS)
             of_base = {rule: listed for rule, listed in fields.get(key, {}).items() if rule[0] not in own}
             fields[key] = of_base | _kernels(own)
-        elif key == "pads_vocabulary":
+        elif key in ("pads_vocabulary", "prompts_first"):
             fields[key] = entry.flag()
         elif key == "collectives":
             fields |= _collectives(entry)

@@ -56,7 +56,7 @@ def document(estimate: Estimate, *, ops: bool = False, roofline: bool = False) -
     title = f"{estimate.architecture.name} on {estimate.device.name}"
     unmarked = [rows(phase) if ops else group_rows(phase) for phase in estimate.phases]
     tables = with_letters(unmarked) if roofline else [[("", row) for row in table] for table in unmarked]
-    blocks: list[Block] = [Facts(summary(estimate)), Facts([*_setting(estimate)])]
+    blocks: list[Block] = [Facts(summary(estimate)), Facts([*setting(estimate)])]
     if estimate.has_total:
         blocks.append(
             Figure(
@@ -114,7 +114,7 @@ def _flat(estimate: Estimate) -> Rows:
     return Rows(Table("ops", [Column("phase", meaning="the phase"), *map(Column, OPERATORS.csv_keys)]), flat(estimate))
 
 
-def _setting(estimate: Estimate) -> Iterator[tuple[str, str]]:
+def setting(estimate: Estimate) -> Iterator[tuple[str, str]]:
     """What was estimated: the model, the workload, and the device with its ceilings."""
     arch, device, dtype = estimate.architecture, estimate.device, estimate.workload.dtype
     yield "model", f"{arch.head.name}\n{describe_parameters(estimate.parameters, estimate.active_parameters)}"
@@ -177,8 +177,8 @@ def summary(estimate: Estimate) -> list[tuple[str, str]]:
         *_rates(estimate.phases),
         *(("utilization", text) for text in _utilization(estimate.phases)),
         *_input(estimate),
-        ("limited by", _join_phases(estimate.phases, [_limit(phase) for phase in estimate.phases])),
-        *_power(estimate.phases),
+        ("limited by", _join_phases(estimate.phases, [describe_limit(phase) for phase in estimate.phases])),
+        *describe_power(estimate.phases),
         ("memory", describe_memory(estimate)),
         ("max batch", describe_largest(estimate)),
     ]
@@ -188,13 +188,13 @@ def _latencies(phase: PhaseEstimate) -> Iterator[tuple[str, str]]:
     name = phase.step.phase
     if name != "generate":
         host = plain(phase.exposed_host_seconds) + plain(phase.outside_steps)
-        latency = _latency(phase.bound_seconds, to_first_token(phase, phase.expected), host)
+        latency = describe_latency(phase.bound_seconds, to_first_token(phase, phase.expected), host)
         yield (LATENCY.get(name, "latency"), latency)
         return
     steps = _steps(phase)
     for label, time in latencies(phase).items():
         host = plain(phase.outside_steps) if label == "ttft" else 0
-        yield (label.upper(), _latency(time.bound, time.expected, host) + steps * (label == "tpot"))
+        yield (label.upper(), describe_latency(time.bound, time.expected, host) + steps * (label == "tpot"))
 
 
 def _steps(phase: PhaseEstimate) -> str:
@@ -204,7 +204,7 @@ def _steps(phase: PhaseEstimate) -> str:
     return f" · first decode {first}, last {last}"
 
 
-def _latency(bound: Number, expected: Expected | None, host: Number = 0) -> str:
+def describe_latency(bound: Number, expected: Expected | None, host: Number = 0) -> str:
     """`11.7 ms bound    24.9 ms expected (22.5 ms to 29.1 ms)`, and the part of it that the engine's host adds."""
     text = f"{units.seconds(plain(bound))} bound"
     if expected is None:
@@ -268,7 +268,7 @@ def _input(estimate: Estimate) -> Iterator[tuple[str, str]]:
     yield ("with input", f"step ≥ {units.seconds(pipeline.seconds)}, ≤ {rate}, {busy}: {limit}")
 
 
-def _limit(phase: PhaseEstimate) -> str:
+def describe_limit(phase: PhaseEstimate) -> str:
     """What limits a phase: the host, or the ceiling with the largest share of the bound."""
     if phase.host_bound:
         kernels = phase.kernel_seconds if phase.step.parallel.pp == 1 else None  # of this pipeline stage only
@@ -281,7 +281,7 @@ def _limit(phase: PhaseEstimate) -> str:
     return f"power; {text}" if phase.is_limited_by_power else text
 
 
-def _power(phases: tuple[PhaseEstimate, ...]) -> Iterator[tuple[str, str]]:
+def describe_power(phases: tuple[PhaseEstimate, ...]) -> Iterator[tuple[str, str]]:
     """`decode: 448 W (336 W to 700 W), 0.253 J per token`: mean power of one GPU, where the device states power."""
     texts = []
     for phase in phases:

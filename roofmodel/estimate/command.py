@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 from roofmodel.devices.device import Device, Hardware
-from roofmodel.errors import Text
+from roofmodel.errors import Option, Text, WorkloadError
 from roofmodel.options.signature import checked
-from roofmodel.options.values import CopyMode, Model
+from roofmodel.options.values import SERVE, CopyMode, Model
 from roofmodel.options.workload import lists_options
 from roofmodel.report.base import PICTURES, Result
 from roofmodel.report.command import CommandLine
@@ -20,20 +20,22 @@ if TYPE_CHECKING:
     import pandas
 
     from roofmodel.options.keywords import WorkloadOptions
+    from roofmodel.serve.service import ServingEstimate
     from roofmodel.steps.estimate import Estimate
 
 
 class Report(Result):
     """Result of `estimate`: operators with counts and times, totals, memory.
 
-    A notebook shows the tables that `roof estimate` prints.
+    A notebook shows the tables that `roof estimate` prints. With the phase `serve`, `service` has the latencies and
+    rates, and `estimate` is that of the mean decode step.
     """
 
     FILES: ClassVar[Sequence[str]] = (*PICTURES, *Result.FILES)
     naming = ("phase", "op.phase", "op.name")
 
-    def __init__(self, estimate: Estimate) -> None:
-        self.estimate = estimate
+    def __init__(self, estimate: Estimate, service: ServingEstimate | None = None) -> None:
+        self.estimate, self.service = estimate, service
 
     def answer(self, *, ops: bool = False, roofline: bool = False) -> Document:
         """The tables of `roof estimate`.
@@ -42,12 +44,18 @@ class Report(Result):
             ops: Print one row per operator instead of one per group.
             roofline: Also draw the rows of the tables on a roofline chart.
         """
+        if self.service is not None:
+            from roofmodel.estimate import serve_answer
+
+            return serve_answer.document(self.service, ops=ops, roofline=roofline)
         from roofmodel.estimate.answer import document
 
         return document(self.estimate, ops=ops, roofline=roofline)
 
     def complete(self) -> Document:
         """The document of files, with every operator."""
+        if self.service is not None:
+            return self.answer(ops=True)
         from roofmodel.estimate.answer import complete_document
 
         return complete_document(self.estimate)
@@ -64,6 +72,8 @@ class Report(Result):
     @property
     def totals(self) -> dict[str, dict[str, Any]]:
         """Totals by phase, with the keys of the JSON: `report.totals["decode"]["bound_seconds"]`."""
+        if self.service is not None:
+            return {"serve": self.to_dict()["phases"][0]["totals"]}
         from roofmodel.steps.estimate import energy_totals, phase_totals
 
         return {phase.step.phase: phase_totals(phase) | energy_totals(phase) for phase in self.estimate.phases}
@@ -120,6 +130,16 @@ def estimate(
     loader: float | str | None = None,
     workers: int | None = None,
     copy: CopyMode | None = None,
+    concurrency: int | None = None,
+    isl: int | None = None,
+    osl: int | None = None,
+    replicas: int | None = None,
+    chunk: int | None = None,
+    prefix_hit: float | None = None,
+    length_ratio: float | None = None,
+    draft: Model | None = None,
+    draft_tokens: int | None = None,
+    acceptance: float | None = None,
     **options: Unpack[WorkloadOptions],
 ) -> Report:
     """Estimate latency, throughput, memory and the limiting ceiling; FLOPs, bytes and times of each operator.
@@ -133,6 +153,16 @@ def estimate(
         loader: Time of one worker of the data loader for a batch of one GPU, such as 1500ms (train and forward).
         workers: Workers of the data loader (default: 0).
         copy: Copy of a batch to the GPU; async: pinned and overlapped (default: pageable).
+        concurrency: Requests in flight, over all engines; a new one follows each that is complete.
+        isl: Prompt tokens of a request.
+        osl: New tokens of a request.
+        replicas: Copies of the engine and its GPUs (default: 1).
+        chunk: Prompt tokens of a step at most (default: the engine's).
+        prefix_hit: Share of prompt tokens in the prefix cache, such as 0.8 (default: 0).
+        length_ratio: Lengths are drawn uniformly from this to 1 times `isl` and `osl` (default: 1).
+        draft: Draft model of speculative decoding, or mtp for multi-token prediction.
+        draft_tokens: Tokens drafted per step (default: 3).
+        acceptance: Probability that a draft token is right (default: 0.7).
         **options: The options of `roof estimate`. A time is seconds, or text such as "12us". None selects the default,
             which depends on the model, the phase or another option.
 
@@ -146,6 +176,18 @@ def estimate(
     from roofmodel.models import hub
     from roofmodel.steps.estimate import estimate as study
 
+    requests = {
+        "concurrency": concurrency, "isl": isl, "osl": osl, "replicas": replicas, "chunk": chunk,
+        "prefix_hit": prefix_hit, "length_ratio": length_ratio, "draft": draft, "draft_tokens": draft_tokens,
+        "acceptance": acceptance,
+    }  # fmt: skip
+    given = {name: value for name, value in requests.items() if value is not None}
+    if options.get("phase") == SERVE:
+        further = {"loader": loader, "workers": workers, "copy": copy, **options}
+        return _served(model, hw, family, given, further)
+    if given:
+        name, value = next(iter(given.items()))
+        raise WorkloadError(Option(name, value), " needs ", Option("phase", SERVE))
     data_loader = None
     if (loader, workers, copy) != (None, None, None):
         from roofmodel.steps.input_pipeline import loader_options
@@ -154,14 +196,49 @@ def estimate(
     return Report(study(hub.load(model, family), Device.load(hw), loader=data_loader, **options))
 
 
+def _served(
+    model: Model, hw: Hardware, family: str | None, given: Mapping[str, Any], options: Mapping[str, Any]
+) -> Report:
+    """The report of a service whose requests are given."""
+    from roofmodel.models import hub
+    from roofmodel.plan.request import MTP
+    from roofmodel.serve.request import serve_request
+    from roofmodel.serve.service import service
+
+    request = serve_request(given)
+    drafter = None if request.draft in (None, MTP) else hub.load(request.draft, None)
+    of_workload = {name: value for name, value in options.items() if name != "phase"}
+    found = service(hub.load(model, family), Device.load(hw), request, of_workload, drafter)
+    return Report(found.mean_step, found)
+
+
 _INPUT = {"rich_help_panel": "Input pipeline"}
+_REQUESTS = {"rich_help_panel": "Requests of --phase serve"}
 COMMAND = CommandLine(
     estimate,
-    settings={"loader": _INPUT, "workers": _INPUT, "copy": _INPUT},
+    settings={
+        **dict.fromkeys(("loader", "workers", "copy"), _INPUT),
+        **dict.fromkeys(
+            (
+                "concurrency",
+                "isl",
+                "osl",
+                "replicas",
+                "chunk",
+                "prefix_hit",
+                "length_ratio",
+                "draft",
+                "draft_tokens",
+                "acceptance",
+            ),
+            _REQUESTS,
+        ),
+    },
     checks=("phases (and operators, with op. before a column)", "tpot>20ms"),
     examples=(
         "roof estimate gpt2-xl --hw a100 --batch 8",
         "roof estimate llama-3.1-70b --hw h100 --tp 8 --phase generate --new-tokens 256 -o estimate.html",
+        "roof estimate llama-3.1-70b --hw h100 --tp 8 --phase serve --concurrency 64 --isl 2048 --osl 512",
         "roof estimate resnet-50 --hw v100 --phase train --batch 32 --dtype fp32 --loader 1500ms --workers 7",
         "roof estimate gpt2-xl --hw a100 --phase train --engine-option launch=graph --format json",
     ),

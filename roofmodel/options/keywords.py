@@ -22,6 +22,7 @@ from roofmodel.options.values import (
     Recompute,
     RoutingOption,
     SequenceParallel,
+    ServePhase,
     StorageFormat,
     Sustained,
 )
@@ -30,7 +31,7 @@ from roofmodel.options.values import (
 class WorkloadOptions(TypedDict, total=False):
     """The options of a workload. None, where it is not the default, is an error."""
 
-    phase: Phase | None
+    phase: Phase | ServePhase | None
     batch: int
     seq: int | None
     new_tokens: int | None

@@ -16,6 +16,9 @@ from roofmodel.errors import Option, RoofError, WorkloadError, as_text, choices,
 from roofmodel.numbers import units
 
 Phase = Literal["prefill", "decode", "forward", "generate", "train"]
+ServePhase = Literal["serve"]
+SERVE: ServePhase = "serve"
+"""The phase of `roof estimate` that is no pass of the model: requests in flight on a server."""
 Optimizer = Literal["adam", "momentum", "sgd"]
 Recompute = Literal["none", "selective", "full"]
 AttentionMode = Literal["flash", "eager"]

@@ -29,6 +29,7 @@ from roofmodel.options.values import (
     Recompute,
     RoutingOption,
     SequenceParallel,
+    ServePhase,
     StorageFormat,
     Sustained,
     check_one_of,
@@ -110,11 +111,11 @@ class Options(NamedTuple):
     """
 
     phase: Annotated[
-        Phase | None,
+        Phase | ServePhase | None,
         Declared(
             WORKLOAD,
-            "Part of a run: prefill, decode (one step), generate (prefill and decode steps), forward or train "
-            "(default: prefill and decode; forward for encoders).",
+            "Part of a run: prefill, decode (one step), generate (prefill and decode steps), forward, train, or serve "
+            "(estimate only: requests in flight). Default: prefill and decode; forward for encoders.",
         ),
     ] = None
     batch: Annotated[

@@ -424,7 +424,7 @@ def evaluate(piece: Piece) -> Found:
     if not largest:
         return Found(shortage=_shortage(piece, served, max(map(sum, stored))))
     sequences = batches(largest)
-    times = generation_times(served, service.speculation, traffic, sequences)
+    times = generation_times(served, service.speculation, traffic.isl + traffic.osl // 2, sequences)
     result = Found()
     if "mixed" in service.modes:
         points, full = steady_states(served, traffic, stored, times, service.targets.requests, layout.engines)

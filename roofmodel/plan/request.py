@@ -70,7 +70,8 @@ def _rate(option: str, value: object) -> float:
     return rate
 
 
-def _probability(option: str, value: object) -> float:
+def probability(option: str, value: object) -> float:
+    """A number from 0 to 1."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         raise WorkloadError(Option(option), f" is {shorten(value)}; it must be a number from 0 to 1, such as 0.7")
     return float(value)
@@ -208,7 +209,7 @@ class ServiceRequest(NamedTuple):
     ] = None
     acceptance: Annotated[
         float | None,
-        Declared(SPECULATION, "Probability that a draft token is right (default: 0.7).", check=_probability),
+        Declared(SPECULATION, "Probability that a draft token is right (default: 0.7).", check=probability),
     ] = None
     routing: Annotated[
         RoutingOption | None,

@@ -18,15 +18,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from roofmodel.counting.workload import UNIFORM, PromptChunk
 from roofmodel.engines.engine_file import Host
 from roofmodel.errors import Option, WorkloadError
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.numbers.algebra import Number
+from roofmodel.options.values import Model
 from roofmodel.plan.layouts import Formats, Layout, divisors, is_possible
-from roofmodel.plan.request import MTP, ServiceRequest
+from roofmodel.plan.request import MTP
 from roofmodel.plan.step_times import (
     Array,
     ServingReplica,
@@ -34,12 +35,25 @@ from roofmodel.plan.step_times import (
     Stored,
     decode_times,
     mixed_times,
+    prefill_times,
     replica,
     stored_cache,
     stored_weights,
 )
 
 DRAFT_TOKENS, ACCEPTANCE = 3, 0.7
+
+
+class DraftOptions(Protocol):
+    """The options of speculative decoding: a model or MTP, the tokens that it drafts, the probability of each to be
+    right."""
+
+    @property
+    def draft(self) -> Model | None: ...
+    @property
+    def draft_tokens(self) -> int | None: ...
+    @property
+    def acceptance(self) -> float | None: ...
 
 
 class Speculation(NamedTuple):
@@ -60,12 +74,13 @@ class Speculation(NamedTuple):
 
 class GenerationTimes(NamedTuple):
     """The times of an engine that decodes: batches per microbatch, tokens per sequence and step, the step without a
-    chunk, and with one."""
+    chunk, with one, and with a chunk alone."""
 
     batch: Array
     accepted: float
     decode: StepTimes
     mixed: Callable[[PromptChunk], StepTimes]
+    prompts: Callable[[PromptChunk], StepTimes]
 
 
 def prediction_module(arch: Architecture) -> Architecture:
@@ -75,7 +90,7 @@ def prediction_module(arch: Architecture) -> Architecture:
 
 
 def speculation_of(
-    arch: Architecture, request: ServiceRequest, drafter: Architecture | None = None
+    arch: Architecture, request: DraftOptions, drafter: Architecture | None = None
 ) -> Speculation | None:
     """Speculative decoding as the request describes it, with its draft model; None without one.
 
@@ -100,19 +115,19 @@ def speculation_of(
 def check_generates(arch: Architecture) -> None:
     """Raises WorkloadError for a model that is not a decoder."""
     if isinstance(arch.body, Network) or not arch.generates or arch.encoder:
-        raise WorkloadError(f"{arch.name} does not generate text with a decoder alone; roof plan needs such a model")
+        raise WorkloadError(f"{arch.name} does not generate text with a decoder alone, as a model must that is served")
 
 
 def generation_times(
-    served: ServingReplica, speculation: Speculation | None, traffic: tuple[int, int], batch: Array
+    served: ServingReplica, speculation: Speculation | None, context: int, batch: Array
 ) -> GenerationTimes:
-    """The times of the engine's steps for these batches per microbatch, with a cache of mean length."""
-    isl, osl = traffic
-    context, column = isl + osl // 2, batch[:, None]
+    """The times of the engine's steps for these batches per microbatch, with so many tokens of each in the cache."""
+    column = batch[:, None]
     if speculation is None:
         return GenerationTimes(
             batch, 1.0, decode_times(served, batch, context),
             lambda chunk: mixed_times(served, column, context, chunk),
+            lambda chunk: prefill_times(served, *chunk),
         )  # fmt: skip
     verified, drafted = speculation.tokens + 1, speculation.tokens
     drafter, stages = draft_engine(served, speculation), served.layout.pp
@@ -123,8 +138,11 @@ def generation_times(
         drafts = mixed_times(drafter, column * stages, context, every)
         return pass_of_model + drafts + (drafted - 1) * decode_times(drafter, column * stages, context)
 
+    def prompts(chunk: PromptChunk) -> StepTimes:
+        return prefill_times(served, *chunk) + prefill_times(drafter, *chunk._replace(batch=chunk.batch * stages))
+
     decode = decode_times(served, batch, context, verified) + drafted * decode_times(drafter, batch * stages, context)
-    return GenerationTimes(batch, speculation.accepted, decode, mixed)
+    return GenerationTimes(batch, speculation.accepted, decode, mixed, prompts)
 
 
 def draft_engine(served: ServingReplica, speculation: Speculation) -> ServingReplica:

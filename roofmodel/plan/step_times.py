@@ -95,19 +95,20 @@ class ServingReplica(NamedTuple):
 def replica(
     arch: Architecture, device: Device, layout: Layout, form: Formats, memory_utilization: float | None,
     routing: Routing = UNIFORM, engine: EngineName | Engine | None = None,
-    engine_option: tuple[tuple[str, str], ...] = (), **limits: int | None,
+    engine_option: tuple[tuple[str, str], ...] = (), **further: Any,
 ) -> ServingReplica:  # fmt: skip
     """A replica of this layout in an engine. Raises WorkloadError where the model or the device does not support it.
 
-    `limits` are the options that the server is started with; without any, its memory is that of the steps alone.
+    `further` are options that the server is started with, and others of a workload; without any, its memory is that of
+    the steps alone.
     """
     work, _ = workload(
         arch, device, phase="decode", batch=layout.pp * layout.dp, micro_batch=1, seq=2, engine=engine,
-        engine_option=engine_option, memory_utilization=memory_utilization, routing=routing, **limits,
+        engine_option=engine_option, memory_utilization=memory_utilization, routing=routing, **further,
         **options_of(layout, form),
     )  # fmt: skip
     (step,) = work.steps()
-    starts = server_starts(arch, device, work) if limits else ()
+    starts = server_starts(arch, device, work) if further else ()
     return ServingReplica(arch, device, layout, form, work, step, starts)
 
 
@@ -124,9 +125,10 @@ def mixed_times(
     return _times(engine, step._replace(chunk=chunk))
 
 
-def prefill_times(engine: ServingReplica, batch: Array, tokens: Number) -> StepTimes:
-    """A prefill of `batch` whole prompts per microbatch; each pipeline stage works on one of `pp` microbatches."""
-    return _times(engine, engine.step._replace(phase="prefill", batch=batch, tokens=tokens, context=0))
+def prefill_times(engine: ServingReplica, batch: Array, tokens: Number, context: Number = 0) -> StepTimes:
+    """A prefill of `batch` prompts per microbatch, or of chunks of them after `context` cached tokens; each pipeline
+    stage works on one of `pp` microbatches."""
+    return _times(engine, engine.step._replace(phase="prefill", batch=batch, tokens=tokens, context=context))
 
 
 def _times(engine: ServingReplica, step: Step) -> StepTimes:

@@ -18,7 +18,7 @@ from roofmodel.errors import Message, Option, Text, WorkloadError, as_text, choi
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.layers import Attention, AttentionPart, CompressedAttention, LatentAttention, Part, Patches
 from roofmodel.numbers.algebra import Number, maximum, minimum
-from roofmodel.options.values import Phase
+from roofmodel.options.values import SERVE, Phase
 from roofmodel.options.workload import DEFAULTS, REMOVED, Options, valid
 from roofmodel.steps.capacity import default_utilization, serves
 from roofmodel.steps.parallelism import data_parallel, has_experts, overlaps, parallel
@@ -454,6 +454,8 @@ def _phases(arch: Architecture, phase: str | None) -> tuple[Phase, ...]:
     known_phases = phases_of(arch)
     if phase is None:
         return ("prefill", "decode") if arch.generates else ("forward",)
+    if phase == SERVE:
+        raise WorkloadError(Option("phase", SERVE), " is a phase of `roof estimate` only")
     if phase not in known_phases:
         if phase in get_args(Phase):
             kind = "reads images" if arch.image else "classifies text" if arch.causal else "is an encoder"

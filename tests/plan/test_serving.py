@@ -57,7 +57,7 @@ def steady(
         return seconds(*(np.full(shape, value) for value in (3.0, 2.7, 3.6)))
 
     decode = seconds(*(np.full(2, value) for value in (1.0, 0.9, 1.2)))
-    times = GenerationTimes(np.array([64, 128]), 1.0, decode, mixed)
+    times = GenerationTimes(np.array([64, 128]), 1.0, decode, mixed, mixed)
     return steady_states(served, RequestLengths(ISL, OSL), [(50_000, 100)], times, rate)
 
 
@@ -71,7 +71,7 @@ def test_a_chunk_starts_with_half_of_the_rest_of_its_prompt_in_the_cache_on_aver
 
 
 def test_a_decode_has_the_prompt_and_half_of_the_answer_in_the_cache(gpt2: ServingReplica) -> None:
-    found = generation_times(gpt2, None, (512, 256), np.array([8])).decode
+    found = generation_times(gpt2, None, 640, np.array([8])).decode
     alike = estimate(gpt2.arch, gpt2.device, phase="decode", batch=8, context=512 + 128, dtype="fp16", engine="vllm")
     assert alike.phases[0].expected is not None
     assert found.seconds.tolist() == pytest.approx([alike.phases[0].expected.value])

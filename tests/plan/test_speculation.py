@@ -85,9 +85,7 @@ def test_a_step_with_drafts_has_the_engine_of_the_model_and_its_host_time_once(d
 
     drafter = draft_engine(served(engine), draft).work.engine
     assert (drafter.id, drafter.settings, drafter.kernels) == ("vllm", settings, engine.kernels)
-    own, without = (
-        generation_times(served(one), draft, (512, 128), batch) for one in (engine, engine._replace(host=Host()))
-    )
+    own, without = (generation_times(served(one), draft, 576, batch) for one in (engine, engine._replace(host=Host())))
     assert own.decode.seconds - without.decode.seconds == pytest.approx(engine.host.step)
     assert own.mixed(chunk).seconds - without.mixed(chunk).seconds == pytest.approx(engine.host.step)
 
@@ -138,7 +136,7 @@ def test_one_of_the_decodes_of_the_draft_model_has_the_chunk() -> None:
     """The pass of the model for four tokens, and three decodes of the draft model, one with the chunk."""
     served = replica(MODEL, Device.load("h100"), Layout(), Formats("bf16"), 0.9)
     speculation, chunk, batch = Speculation(SMALL, 3, 0.7), PromptChunk(1, 256, 0), np.array([16])
-    found = generation_times(served, speculation, (512, 256), batch).mixed(chunk)
+    found = generation_times(served, speculation, 640, batch).mixed(chunk)
     drafter, context = draft_engine(served, speculation), 512 + 128
     passes = (
         mixed_times(served, 16, context, chunk, tokens=4),

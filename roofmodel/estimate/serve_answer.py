@@ -1,0 +1,190 @@
+"""The answer of `roof estimate --phase serve`: latencies and rates of a service, and the operators of its mean decode
+step, as of any phase."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from roofmodel.estimate import answer
+from roofmodel.estimate.data import to_dict
+from roofmodel.numbers import units
+from roofmodel.report.document import Document, Facts, Heading
+from roofmodel.report.table import COUNT, NUMBER, PERCENT, RATE, SECONDS, Column, Table
+from roofmodel.serve.service import ServiceTimes, ServingEstimate
+from roofmodel.steps.estimate import describe_phase
+from roofmodel.timing.timing import Expected
+
+LATENCIES = {
+    "ttft": ("TTFT", "mean time from the arrival of a request to its first token"),
+    "tpot": ("TPOT", "mean time per output token after the first"),
+    "itl_p99": ("ITL p99", "99th percentile of the gaps between two tokens of a request"),
+    "latency": ("latency", "mean time from the arrival of a request to its last token"),
+}
+"""Title and meaning of the latencies, by their names in ServiceTimes and in keys."""
+
+
+def _interval(name: str, title: str, meaning: str) -> Iterator[Column]:
+    """`ttft_seconds`, `expected_low_ttft_seconds`, `expected_high_ttft_seconds`, `bound_ttft_seconds`."""
+
+    def value(which: str) -> Any:
+        return lambda service: (times := getattr(service, which)) and getattr(times, name)
+
+    key = f"{name}_seconds"
+    yield Column(key, title, SECONDS, value("expected"), meaning=meaning)
+    yield Column(f"expected_low_{key}", value=value("low"), meaning=f"the 80 % interval of `{key}`")
+    yield Column(f"expected_high_{key}", value=value("high"), meaning=f"the 80 % interval of `{key}`")
+    yield Column(f"bound_{key}", value=value("bound"), meaning=f"`{key}` if each step takes its bound")
+
+
+def _rate(times: ServiceTimes | None, osl: float, gpus: int = 1) -> float | None:
+    return None if times is None else times.requests_per_second * osl / gpus
+
+
+TOTALS = Table(
+    "totals",
+    (
+        *(column for name, texts in LATENCIES.items() for column in _interval(name, *texts)),
+        Column(
+            "largest_itl_seconds", unit=SECONDS, value=lambda s: s.expected and s.expected.longest,
+            meaning="the largest gap between two tokens of a request",
+        ),
+        Column(
+            "wait_seconds", unit=SECONDS, value=lambda s: s.expected and s.expected.waiting,
+            meaning="the part of `ttft_seconds` between the arrival at the engine and the first chunk of the prompt",
+        ),
+        Column(
+            "output_tokens_per_second", "tokens/s", RATE, lambda s: _rate(s.expected, s.mean_osl),
+            meaning="output tokens of all engines per second",
+        ),
+        Column(
+            "output_tokens_per_second_per_gpu", unit=RATE, value=lambda s: _rate(s.expected, s.mean_osl, s.gpus),
+            meaning="the same per GPU",
+        ),
+        Column(
+            "tokens_per_second_per_user", unit=RATE, value=lambda s: s.expected and 1 / s.expected.tpot,
+            meaning="1 / `tpot_seconds`",
+        ),
+        Column(
+            "requests_per_second", unit=NUMBER, value=lambda s: s.expected and s.expected.requests_per_second,
+            meaning="requests that all engines complete per second",
+        ),
+        Column(
+            "host_seconds_per_step", unit=SECONDS, value="host_seconds",
+            meaning="time of the engine's host in a mean step, whether or not the GPU waits for it",
+        ),
+        Column("max_running_requests", unit=COUNT, value="running", meaning="requests that run at a time at most"),
+        Column(
+            "decodes_per_step", unit=NUMBER, value="loop.decodes",
+            meaning="sequences that decode in a mean step of a microbatch",
+        ),
+        Column(
+            "chunk_share", unit=PERCENT, value="loop.chunk_share", meaning="share of these steps with prompt tokens",
+        ),
+        Column(
+            "prompt_tokens_per_step", unit=NUMBER, value="loop.prompt_tokens", meaning="prompt tokens of such a step",
+        ),
+    ),
+)  # fmt: skip
+"""The totals of a service (ServingEstimate) besides those of its mean decode step."""
+
+
+def document(service: ServingEstimate, *, ops: bool = False, roofline: bool = False) -> Document:
+    """The answers, the requests, and the table of the mean decode step."""
+    step = service.mean_step
+    of_step = answer.document(step, ops=ops, roofline=roofline)
+    blocks = [
+        block._replace(text=f"mean step without prompts, {describe_phase(step.phases[0])}")
+        if isinstance(block, Heading) else block
+        for block in [*of_step.blocks][2:]
+    ]  # fmt: skip
+    facts = [Facts([*_summary(service)]), Facts([*_setting(service)])]
+    return of_step._replace(
+        blocks=[*facts, *blocks], data=partial(data, service), table=partial(_flat, of_step.table),
+    )  # fmt: skip
+
+
+def data(service: ServingEstimate) -> dict[str, Any]:
+    """The document `roofmodel.estimate/1` with one phase, `serve`: the operators are those of the mean decode step."""
+    of_step = to_dict(service.mean_step)
+    (phase,) = of_step["phases"]
+    return {
+        **of_step,
+        "workload": {**of_step["workload"], **service.request._asdict(), "chunk": service.chunk},
+        "phases": [{**phase, "phase": "serve", "totals": {**phase["totals"], **TOTALS.record(service)}}],
+    }
+
+
+def _flat(of_step: Any) -> Any:
+    rows = of_step()
+    return rows._replace(rows=[{**row, "phase": "serve"} for row in rows.rows])
+
+
+def _summary(service: ServingEstimate) -> Iterator[tuple[str, str]]:
+    """Latencies, rates, what the steps contain, what limits them, memory."""
+    for name, (title, _) in LATENCIES.items():
+        value, low, high = (
+            (times and getattr(times, name)) for times in (service.expected, service.low, service.high)
+        )  # fmt: skip
+        expected = None if value is None else Expected(value, low, high)
+        text = answer.describe_latency(
+            getattr(service.bound, name), expected, service.outside if name == "ttft" and expected else 0
+        )
+        if name == "itl_p99":
+            text += f"; largest {units.seconds(service.times.longest)}"
+        yield title, text
+    times, kind = service.times, "" if service.expected else " (bound)"
+    tokens = _rate(times, service.mean_osl)
+    assert tokens is not None
+    yield (
+        "tokens/s",
+        f"{units.si(tokens).strip()} output · {units.si(tokens / service.gpus).strip()} per GPU · "
+        f"{units.si(1 / times.tpot).strip()} per user · {units.significant(times.requests_per_second)} "
+        f"requests/s{kind}",
+    )
+    yield "requests", _requests(service)
+    phase = service.mean_step.phases[0]
+    yield "limited by", f"mean step: {answer.describe_limit(phase)}"
+    yield from answer.describe_power((phase,))
+    yield "memory", answer.describe_memory(service.mean_step)
+
+
+def _requests(service: ServingEstimate) -> str:
+    """How many run, and what a step contains."""
+    loop, request = service.loop, service.request
+    places = (
+        "all have a place" if request.concurrency <= service.running
+        else f"{service.running} run at a time, {request.concurrency - service.running} wait, "
+        f"{units.seconds(service.times.waiting)} on average"
+    )  # fmt: skip
+    prompts = (
+        "prompts in steps of their own" if service.mean_step.workload.engine.prompts_first
+        else f"{loop.chunk_share:.0%} of the steps also compute prompts"
+    )  # fmt: skip
+    return f"{places}\n{units.significant(loop.decodes)} decode in a mean step, {prompts}"
+
+
+def _setting(service: ServingEstimate) -> Iterator[tuple[str, str]]:
+    """What was estimated: the model, the requests, the engines, the device."""
+    request, step = service.request, service.mean_step
+    facts = dict(answer.setting(step))
+    yield "model", facts["model"]
+    ratio = f"{request.length_ratio:g} to 1 × " if request.length_ratio < 1 else ""
+    parts = [
+        f"{units.count(request.concurrency, 'request')} in flight, {ratio}{request.isl} prompt and {request.osl} new "
+        "tokens",
+    ]
+    if service.chunk:
+        parts.append(f"at most {service.chunk} prompt tokens per step")
+    if request.prefix_hit:
+        parts.append(f"{request.prefix_hit:.0%} of prompts cached")
+    if request.draft:
+        parts.append(f"draft {request.draft}")
+    yield "requests", ", ".join(parts)
+    parallel = step.workload.parallel
+    engines = service.gpus // parallel.gpus
+    copies = [f"{engines} engines, each on {units.count(parallel.gpus, 'GPU')}"] * (engines > 1)
+    _, _, workload = facts["workload"].partition(" · ")
+    yield "engine", ", ".join([*copies, workload])
+    yield "ceilings", facts["ceilings"]

@@ -1,0 +1,263 @@
+"""The steady state of a service: engines of one layout, each with its part of the requests in flight.
+
+All microbatches of an engine behave alike: one per pipeline stage, in each of the replicas that share experts. The
+simulation (`closed_loop.py`) is that of one microbatch, with the time of a step in which all have the same work. It
+runs for the expected times of steps, for both ends of their interval, and for their bounds.
+
+More requests than the KV cache or the engine's limit of sequences takes wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import ceil
+from typing import Any, NamedTuple
+
+from roofmodel.devices.device import Device
+from roofmodel.engines.engine import Engine, default_for
+from roofmodel.errors import AnswerNote, Option, Text, WorkloadError
+from roofmodel.models.architecture import Architecture
+from roofmodel.numbers import units
+from roofmodel.plan.layouts import Formats, Layout
+from roofmodel.plan.serving import largest_batch
+from roofmodel.plan.speculation import Speculation, check_generates, speculation_of, stored_with_draft
+from roofmodel.plan.step_times import ServingReplica, replica, stored_weights
+from roofmodel.serve.closed_loop import ClientLoad, LoopResult, gap_at, simulate
+from roofmodel.serve.request import ServeRequest
+from roofmodel.serve.step_table import KINDS, StepTable
+from roofmodel.steps.capacity import fewest_requests, server_starts
+from roofmodel.steps.estimate import Estimate, estimate
+from roofmodel.steps.placed import under_load
+
+APPLICABLE = (
+    "dtype", "weights", "kv", "activations", "attention", "engine", "engine_option", "mla", "tp", "dp", "pp", "ep",
+    "memory_utilization", "max_len", "token_budget", "max_seqs", "routing", "capacity", "sustained", "power_limit",
+)  # fmt: skip
+"""The options of a workload that a service has, too."""
+
+
+class ServiceTimes(NamedTuple):
+    """Means over all requests of all engines, in seconds, and their rate; `gaps` as in LoopResult."""
+
+    ttft: float
+    tpot: float
+    latency: float
+    waiting: float
+    gaps: tuple[tuple[float, float], ...]
+    requests_per_second: float
+
+    @property
+    def itl_p99(self) -> float:
+        """The gap between two tokens that 99 % of all gaps do not exceed."""
+        return gap_at(self.gaps, 0.99)
+
+    @property
+    def longest(self) -> float:
+        """The largest gap between two tokens."""
+        return self.gaps[-1][0]
+
+
+class ServingEstimate(NamedTuple):
+    """A model on a device under a number of requests in flight.
+
+    `mean_step` is the estimate of the mean decode step of an engine with most requests, `loop` what its simulation
+    counted. `expected`, `low` and `high` are None for a device that is not calibrated.
+    """
+
+    request: ServeRequest
+    mean_step: Estimate
+    loop: LoopResult
+    expected: ServiceTimes | None
+    low: ServiceTimes | None
+    high: ServiceTimes | None
+    bound: ServiceTimes
+    running: int  # requests of all engines that run at a time, at most
+    gpus: int
+    chunk: int | None  # prompt tokens of a step at most; None: no limit is known
+    host_seconds: float  # of a mean step
+    outside: float  # seconds of a request outside the steps
+    mean_osl: float
+
+    @property
+    def times(self) -> ServiceTimes:
+        """The expected times, or the bounds where there are none."""
+        return self.bound if self.expected is None else self.expected
+
+
+def service(
+    arch: Architecture, device: Device, request: ServeRequest, options: Mapping[str, Any],
+    drafter: Architecture | None = None,
+) -> ServingEstimate:  # fmt: skip
+    """The steady state of the request; `options` are those of a workload.
+
+    Raises WorkloadError for an option that a service does not have, and where the model does not fit.
+    """
+    for name, value in options.items():
+        if name not in APPLICABLE and value is not None:
+            raise WorkloadError(
+                Option(name, value), " does not apply to ", Option("phase", "serve"), "; ", Option("concurrency"), ", ",
+                Option("isl"), " and ", Option("osl"), " state its requests",
+            )  # fmt: skip
+    check_generates(arch)
+    speculation = speculation_of(arch, request, drafter)
+    layout = Layout(*(options.get(name) or 1 for name in Layout._fields))
+    options = {name: value for name, value in options.items() if value is not None and name not in Layout._fields}
+    tokens = request.isl + request.osl
+    if options.get("max_len", tokens) < tokens:
+        raise WorkloadError(
+            Option("max_len", options["max_len"]), f" is shorter than a request of {tokens} tokens; try ",
+            Option("max_len", tokens),
+        )  # fmt: skip
+    if Engine.load(options.get("engine") or default_for("decoder_inference")).memory:
+        options.setdefault("max_len", tokens)
+    options.setdefault("sustained", "on" if device.power else "off")
+    served = _engine(arch, device, layout, options)
+    running = _running(served, speculation, request)
+    isl, osl = (max(2, round((1 + request.length_ratio) / 2 * length)) for length in (request.isl, request.osl))
+    lanes = served.sequences_per_batch
+    parts = _parts(request.concurrency, request.replicas * layout.engines)
+    sequences = [ceil(in_flight / lanes) for _, in_flight in parts]
+    start = fewest_requests(served.starts)
+    budget = start.token_budget if start else None
+    cached = min(int(request.prefix_hit * isl), isl - 1)
+    largest = max(sequences) * request.isl
+    chunk = min(request.chunk or largest, budget or largest, largest)
+    table = StepTable(served, speculation, min(max(sequences), running), (isl - cached, cached, osl), chunk)
+    host = served.work.engine.host
+    loads = [
+        ClientLoad(
+            each, request.isl, request.osl, budget=budget or largest + each, chunk=chunk, most=running,
+            cached=request.prefix_hit, shortest=request.length_ratio,
+            accepted=1.0 if speculation is None else speculation.accepted,
+            verified=1 if speculation is None else speculation.tokens + 1,
+            prompts_first=served.work.engine.prompts_first,
+        )
+        for each in sequences
+    ]  # fmt: skip
+    outside = float(host.outside_steps(isl))
+    found = {
+        kind: [
+            simulate(load._replace(outside=0.0 if kind == "bound" else outside), table.of(kind)) for load in loads
+        ]
+        for kind in KINDS
+    }  # fmt: skip
+    times = {kind: _together(parts, results) for kind, results in found.items()}
+    loop = found["seconds"][-1]
+    step = _mean_step(arch, device, layout, options, loop, lanes)
+    calibrated = step.phases[0].expected is not None
+    if calibrated:
+        times |= zip(("low", "high", "bound"), _ordered(times), strict=True)
+    return ServingEstimate(
+        request=request, mean_step=step._replace(notes=(*_notes(served, speculation, request), *step.notes)),
+        loop=loop if calibrated else found["bound"][-1],
+        expected=times["seconds"] if calibrated else None, low=times["low"] if calibrated else None,
+        high=times["high"] if calibrated else None, bound=times["bound"],
+        running=running * lanes * request.replicas * layout.engines, gpus=layout.gpus * request.replicas,
+        chunk=min(filter(None, (request.chunk, budget)), default=None),
+        host_seconds=float(host.step + host.sequence * loop.decodes + host.prompt_token * loop.prompt_tokens),
+        outside=outside, mean_osl=(1 + request.length_ratio) / 2 * request.osl,
+    )  # fmt: skip
+
+
+def _engine(arch: Architecture, device: Device, layout: Layout, options: Mapping[str, Any]) -> ServingReplica:
+    """One engine of the layout, on a device under long load."""
+    further = {name: value for name, value in options.items() if name not in (*Formats._fields, *_OF_REPLICA)}
+    form = Formats(**{"dtype": "fp16", **{name: options[name] for name in Formats._fields if name in options}})
+    served = replica(
+        arch, device, layout.engine, form, options.get("memory_utilization"),
+        options.get("routing", "uniform"), options.get("engine"), options.get("engine_option") or (), **further,
+    )  # fmt: skip
+    loaded = under_load(device, served.work.options)
+    return served._replace(device=loaded)
+
+
+_OF_REPLICA = ("memory_utilization", "routing", "engine", "engine_option")
+"""Options that `replica` has as parameters."""
+
+
+def _running(served: ServingReplica, speculation: Speculation | None, request: ServeRequest) -> int:
+    """The sequences that run at a time in a microbatch: as many as the KV cache has tokens for, at their full lengths,
+    and at most those of the engine's limit. Raises WorkloadError where there is none."""
+    tokens, lanes = request.isl + request.osl, served.sequences_per_batch
+    limits = [largest_batch(served, stored_with_draft(served, stored_weights(served), speculation, tokens))]
+    if start := fewest_requests(server_starts(served.arch, served.device, served.work, max_len=tokens)):
+        limits.append(int(start.max_concurrency / lanes))
+        if start.max_seqs is not None:
+            limits.append(start.max_seqs // served.layout.pp)
+    if not min(limits):
+        raise WorkloadError(
+            f"does not fit: no request of {tokens} tokens has a place in the KV cache of an engine on "
+            f"{units.count(served.layout.gpus, 'GPU')}; try more ", Option("tp"), " or ", Option("weights", "int4"),
+        )  # fmt: skip
+    return min(limits)
+
+
+def _parts(requests: int, engines: int) -> list[tuple[int, int]]:
+    """(engines, requests in flight of each), as even as possible; engines without any are left out."""
+    each, more = divmod(requests, engines)
+    return [(count, in_flight) for count, in_flight in ((engines - more, each), (more, each + 1)) if count * in_flight]
+
+
+def _together(parts: Sequence[tuple[int, int]], results: Sequence[LoopResult]) -> ServiceTimes:
+    """The means over the requests of all engines. The rate of an engine follows from Little's law."""
+    rates = [engines * in_flight / result.latency for (engines, in_flight), result in zip(parts, results, strict=True)]
+    total = sum(rates)
+
+    def mean(name: str) -> float:
+        return sum(
+            rate * float(getattr(result, name)) for rate, result in zip(rates, results, strict=True)
+        ) / total  # fmt: skip
+
+    gaps = sorted(
+        (gap, rate / result.requests * count)
+        for rate, result in zip(rates, results, strict=True)
+        for gap, count in result.gaps
+    )
+    return ServiceTimes(mean("ttft"), mean("tpot"), mean("latency"), mean("waiting"), tuple(gaps), total)
+
+
+def _ordered(times: Mapping[str, ServiceTimes]) -> tuple[ServiceTimes, ServiceTimes, ServiceTimes]:
+    """The ends of the interval and the bound. With shorter steps a request can arrive at a worse time of a step, so
+    that the simulated wait grows a little: each end is the smallest or largest of the simulations."""
+    bound, low, expected, high = (times[kind] for kind in ("bound", "low", "seconds", "high"))
+
+    def of(choose: Callable[..., Any], *several: ServiceTimes) -> ServiceTimes:
+        gaps = choose(*(each.gaps for each in several), key=lambda gaps: gap_at(gaps, 0.99))
+        ttft, tpot, latency, waiting = (choose(values) for values in list(zip(*several, strict=True))[:4])
+        rate = choose(each.requests_per_second for each in several)
+        return ServiceTimes(ttft, tpot, latency, waiting, gaps, rate)
+
+    return of(min, low, expected, high), of(max, low, expected, high), of(min, bound, low, expected, high)
+
+
+def _mean_step(
+    arch: Architecture, device: Device, layout: Layout, options: Mapping[str, Any], loop: LoopResult, lanes: int
+) -> Estimate:
+    """The estimate of the mean decode step of an engine."""
+    batch = max(1, round(loop.decodes)) * lanes
+    of_engine: dict[str, Any] = layout.engine._asdict()
+    if layout.pp > 1:
+        of_engine["micro_batch"] = batch // lanes
+    return estimate(arch, device, phase="decode", batch=batch, context=round(loop.context), **options, **of_engine)
+
+
+def _notes(served: ServingReplica, speculation: Speculation | None, request: ServeRequest) -> list[Text]:
+    notes: list[Text] = []
+    if served.arch.max_tokens is not None and request.isl + request.osl > served.arch.max_tokens:
+        notes.append(
+            AnswerNote(
+                Option("isl", request.isl), " and ", Option("osl", request.osl),
+                f" exceed the maximum positions of {served.arch.name}, {served.arch.max_tokens}; the limit is not "
+                "enforced",
+            )
+        )  # fmt: skip
+    if speculation is not None:
+        notes.append(
+            AnswerNote(
+                "operators and memory are those of the model without its draft; times contain both, and the weights "
+                "and the cache of the draft leave room for fewer requests"
+            )
+        )
+    if served.layout.joint_replicas > 1:
+        notes.append(AnswerNote("replicas that share experts are assumed to compute their prompts in the same steps"))
+    return notes
