@@ -2,16 +2,17 @@
 `python -m benchmarks.served_rows TABLE`.
 
 The table is `served_aic_silicon.csv.gz` (ai-dynamo/aiconfigurator@095f58a): clients in a closed loop, so that `b`
-requests per replica are in flight. Each row is predicted as the steady state of docs/howto/plan.md, where a request
-decodes between the prompts of the others:
+requests per replica are in flight. The tables by engine, version, model and GPU have the errors of `roof estimate
+--phase serve` (`served_loop.py`). The table of what each part of an engine's file changes, and the fit of the host, use
+the formula of docs/howto/plan.md, where a request decodes between the prompts of the others:
 
     TPOT = (1 - f) t(b, 0) + f t(b, C),    f = w (b - 1) isl / ((osl - 1) C)
     TTFT = t(b, 0) / 2 + parts t(b, C) + v (b - 1) / 2 prompts + the engine's host outside steps
 
 C: prompt tokens of a step; t: the expected time of a step; t(b, 0) / 2 is the rest of the running step. v is the share
-of requests that start together with all others: the first one of each client, of ten. SGLang computes prompts in steps
-of their own, before any decode; if all requests have the same lengths, they then move in waves: all prompts, then all
-decodes, so that a request meets half of the prompts (w = 1/2) and every request starts with all others (v = 1).
+of requests that start together with all others: the first one of each client, of ten. If an engine computes prompts in
+steps of their own, and all requests have the same lengths, they move in waves: all prompts, then all decodes, so that a
+request meets half of the prompts (w = 1/2) and every request starts with all others (v = 1).
 
 Rows with separate engines for prefill and decode are left out. So are rows where requests wait longer than they
 decode, because the engine did not take all of them at once, and rows faster than the bound, because prompts were in a
@@ -76,17 +77,15 @@ PROMPT_TOKENS = 8192
 """Prompt tokens of a step at most: the default of vLLM's API server and of SGLang on these GPUs."""
 FIXED_LENGTHS = ("Qwen_Qwen3", "meta-llama", "openai_", "qwen3_")
 """Origins whose prompts and answers have the stated lengths; the others are uniform in 0.8 to 1 times these."""
-MEAN_LENGTH = 0.9
+SHORTEST, MEAN_LENGTH = 0.8, 0.9
 REQUESTS_PER_CLIENT = 10
 """InferenceX's scripts send ten times as many requests as there are clients."""
-PROMPTS_FIRST = ("sglang",)
-"""Engines that compute prompts in steps of their own, before any decode (SGLang without --enable-mixed-chunk)."""
 
 
 class ServedRow(NamedTuple):
     """A benchmark: `batch` sequences in flight per replica; mean tokens of prompt and answer; seconds.
 
-    `waves`: all requests have the same lengths, under an engine that computes prompts first.
+    `drawn`: the lengths are uniform from 0.8 to 1 times the longest one.
     """
 
     engine: str
@@ -98,8 +97,7 @@ class ServedRow(NamedTuple):
     batch: int
     isl: int
     osl: int
-    waves: bool
-    fixed: bool
+    drawn: bool
     ttft: float
     tpot: float
 
@@ -164,7 +162,7 @@ def rows(table: Path, skipped: Counter[str]) -> Iterator[ServedRow]:
                 yield ServedRow(
                     row["engine"], row["engine_version"].split("-")[0].split(".post")[0] or "?", row["model"],
                     row["gpu"].removesuffix("_sxm"), Layout(tp, int(row["pp"]), ep, dp), _formats(row),
-                    int(row["batch_per_rank"]), isl, osl, fixed and row["engine"] in PROMPTS_FIRST, fixed,
+                    int(row["batch_per_rank"]), isl, osl, not fixed,
                     float(row["ttft_ms"]) / 1e3, float(row["tpot_ms"]) / 1e3,
                 )  # fmt: skip
 
@@ -190,9 +188,9 @@ def errors(table: Path, served_rows: Iterable[ServedRow], variant: Variant) -> l
     """The errors of all rows; those of the same model, GPU, layout, formats and engine are predicted together."""
     rows_by_setting = (((row.model, row.hw, row.layout, row.formats, row.engine_file), row) for row in served_rows)
     result: list[RowErrors] = []
-    for (model, hw, layout, formats, engine), some in by_name(rows_by_setting).items():
-        served = replica(_model(table, model), _device(hw), layout, formats, 0.9)
-        served = served._replace(work=served.work._replace(engine=variant(Engine.load(engine))))
+    for some in by_name(rows_by_setting).values():
+        served = replica_of(table, some[0])
+        served = served._replace(work=served.work._replace(engine=variant(served.work.engine)))
         ttft, tpot = latencies(served, some)
         pairs = ((_errors(ttft, at, row.ttft), _errors(tpot, at, row.tpot)) for at, row in enumerate(some))
         result += [RowErrors(row, *pair) for row, pair in zip(some, pairs, strict=True)]
@@ -201,8 +199,9 @@ def errors(table: Path, served_rows: Iterable[ServedRow], variant: Variant) -> l
 
 def latencies(served: ServingReplica, some: Sequence[ServedRow]) -> tuple[StepTimes, StepTimes]:
     """TTFT and TPOT of these rows in the steady state."""
-    columns = ("batch", "isl", "osl", "waves")
-    batch, isl, osl, waves = (np.array([getattr(row, name) for row in some]) for name in columns)
+    columns = ("batch", "isl", "osl", "drawn")
+    batch, isl, osl, drawn = (np.array([getattr(row, name) for row in some]) for name in columns)
+    waves = served.work.engine.prompts_first & ~drawn
     context, others = isl + osl // 2, batch - 1
     parts = -(-isl // PROMPT_TOKENS)
     tokens = -(-isl // parts)
@@ -219,6 +218,12 @@ def latencies(served: ServingReplica, some: Sequence[ServedRow]) -> tuple[StepTi
     outside = served.work.engine.host.outside_steps(isl)
     ttft = ttft._replace(**{name: getattr(ttft, name) + outside for name in ("seconds", "low", "high")})
     return ttft, np.maximum(0, 1 - share) * decode + share * several
+
+
+def replica_of(table: Path, row: ServedRow) -> ServingReplica:
+    """The replica of a row, with its engine."""
+    served = replica(_model(table, row.model), _device(row.hw), row.layout, row.formats, 0.9)
+    return served._replace(work=served.work._replace(engine=Engine.load(row.engine_file)))
 
 
 def _errors(times: StepTimes, at: int, measured: float) -> RelativeErrors:
@@ -286,6 +291,7 @@ def predicted(table: Path, skipped: Counter[str]) -> dict[str, list[RowErrors]]:
 def main() -> None:
     """Write the tables to stdout or into pages."""
     from benchmarks.served_hosts import table_of_hosts
+    from benchmarks.served_loop import simulated
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", type=Path)
@@ -294,9 +300,10 @@ def main() -> None:
     skipped: Counter[str] = Counter()
     by_variant = predicted(arguments.table, skipped)
     by = (("engine",), ("engine", "version"), ("hw",), ("model",), ("engine", "version", "model", "hw"))
+    in_loop = simulated(arguments.table, by_variant[WHOLE])
     tables = [
         table_of_steps(by_variant), table_of_hosts(by_variant[WITHOUT_HOST]),
-        *(table_by(by_variant[WHOLE], *columns) for columns in by),
+        *(table_by(in_loop, *columns) for columns in by),
     ]  # fmt: skip
     left_out = (f"{count} rows left out: {reason}" for reason, count in skipped.items())
     sys.stdout.write("\n\n".join([*tables, "\n".join(left_out)]) + "\n")
