@@ -81,6 +81,9 @@ function sharing() {
   return `; one of ${grouped(gpus())} GPUs (${ways})${rateText}`;
 }
 
+/** Whether the operator runs in a kernel with others: its share of that kernel's time is less than its own bound. */
+const isFused = (op) => op.expected_seconds !== null && op.expected_seconds < op.bound_seconds * (1 - 1e-9);
+
 /** Why the expected time is unknown. */
 function whyNotExpected() {
   const kinds = new Set(operators.filter((op) => op.expected_seconds === null).map((op) => op.kind));
@@ -226,7 +229,7 @@ function drawMarks({ x, y, rem }) {
     n,
     x: x(op.intensity),
     bound: y(op.bound_flops_per_second),
-    expected: op.expected_flops_per_second === null ? null : y(op.expected_flops_per_second),
+    expected: op.expected_flops_per_second === null || isFused(op) ? null : y(op.expected_flops_per_second),
     r: Math.max(0.28 * rem, Math.sqrt(op.share) * 2.1 * rem), // the area is the share
   }));
   const removed = new Map(marks);
@@ -390,7 +393,7 @@ function drawTable() {
     return html("tr", { "data-operator": n }, html("th", { scope: "row", class: "word" }, button),
       cell(grouped(op.count)), cell(si(flopsOf(op))), cell(si(bytesOf(op), "B")),
       cell(significant(Number(op.intensity))), cell(op.bound, `word ${op.bound}`), cell(seconds(op.all_bound_seconds)),
-      cell(percent(op.share)), cell(op.all_expected_seconds === null ? "–" : seconds(op.all_expected_seconds)));
+      cell(percent(op.share)), cell(isFused(op) ? "fused" : op.all_expected_seconds === null ? "–" : seconds(op.all_expected_seconds)));
   }));
 }
 
@@ -472,7 +475,8 @@ function formula(op) {
     line("intensity", [`${si(flopsOf(op), "FLOP")} ÷ ${bytes} = `,
       html("strong", {}, `${significant(Number(op.intensity))} FLOP/B`)]),
     line("bound", ...ceilings, `× ${grouped(op.count)} = ${seconds(op.all_bound_seconds)}`),
-    line("expected", op.expected_seconds === null ? whyNotExpected() : `${seconds(op.expected_seconds)} `
+    line("expected", isFused(op) ? "no time of its own: computed in a kernel with other operators, which moves less"
+      : op.expected_seconds === null ? whyNotExpected() : `${seconds(op.expected_seconds)} `
       + `(${seconds(op.expected_low_seconds)} to ${seconds(op.expected_high_seconds)}), `
       + `× ${grouped(op.count)} = ${seconds(op.all_expected_seconds)}`),
     line("axes", ...[...sizes].map(([letter, size]) => [
@@ -502,7 +506,7 @@ function tensorText({ axes, role, way, partly, bytes }) {
 function drawTooltip({ n, x, bound, expected, r }) {
   const tooltip = byId("tooltip"), box = byId("picture").getBoundingClientRect(), y = expected ?? bound, gap = r + 12;
   const op = operators[n], { letters, numbers } = gemmFlops(op), flops = si(flopsOf(op), "FLOP");
-  const expectedText = op.expected_seconds === null ? "" : `, expected ${seconds(op.expected_seconds)}`;
+  const expectedText = isFused(op) ? ", fused with others" : op.expected_seconds === null ? "" : `, expected ${seconds(op.expected_seconds)}`;
   const lines = [
     letters ? `= ${numbers} = ${si(op.matmul_flops, "FLOP")}` : flops,
     `÷ ${si(bytesOf(op), "B")} = ${significant(Number(op.intensity))} FLOP/B`,

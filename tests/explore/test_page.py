@@ -32,6 +32,7 @@ from roofmodel.explore.traced_estimate import (
 )
 from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
+from roofmodel.numbers.units import parse
 from roofmodel.options.workload import DECLARED, MEMORY_UTILIZATION
 from roofmodel.steps.estimate import estimate
 from roofmodel.steps.parallelism import expert_groups_nest, tp_by_ep
@@ -249,6 +250,20 @@ def test_bound_and_expected_time_are_separate_cards(page: Any) -> None:
     moved(page, hw="mi300x")
     assert "not known" in text(page, "#figures .expected")
     assert "not calibrated: bounds only" in text(page, "#figures .expected")
+
+
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+def test_no_operator_is_shown_faster_than_its_bound(page: Any, phase: str) -> None:
+    """vLLM adds residuals in the kernels of the norms, so that an add has no time of its own."""
+    moved(page, model="openai-community/gpt2", hw="a100-sxm-80gb", phase=phase, engine="vllm", batch=8)
+    rows = page.find_elements("css selector", "#operators tbody tr")
+    columns = [[cell.text for cell in row.find_elements("css selector", "th, td")] for row in rows]
+    shown = {name.strip(): (bound, expected) for name, *_, bound, _, expected in columns}
+    assert [name for name, (_, expected) in shown.items() if expected == "fused"]
+    for bound, expected in shown.values():
+        assert expected == "fused" or parse(expected, "s") >= 0.99 * parse(bound, "s")  # three digits
+    marks = page.execute_script("return document.querySelectorAll('.mark .dot[r=\"0\"]').length")
+    assert marks == sum(expected == "fused" for _, expected in shown.values())
 
 
 def test_no_name_in_a_bar_is_cut(page: Any) -> None:
