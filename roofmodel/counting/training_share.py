@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
@@ -86,17 +87,23 @@ class TrainingShare:
     @cached_property
     def _chunks(self) -> list[KeptTensors]:
         """What each model chunk of the pipeline stage keeps."""
-        return [kept_tensors(with_dropout(forward, self._arch.code.dropout)) for forward in self._forward_of_chunks()]
-
-    def _forward_of_chunks(self) -> Iterator[tuple[Operator, ...]]:
         parallel = self._step.parallel
         if is_just(parallel.pp, 1) or parallel.vpp == 1:
-            yield self._passes.forward
-            return
+            return [self._kept_by(self._passes.forward)]
         shared = shard(self._arch, parallel.tp, parallel.expert_tp)
-        for part in parts_of_stage(shared, parallel.stage, parallel.pp, parallel.vpp):
-            counted = self._operators and blocks.stage_operators(self._operators, part.stack, self._step)
-            yield forward_with_loss(counted or blocks.operators(part, self._step), self._step)
+        parts = parts_of_stage(shared, parallel.stage, parallel.pp, parallel.vpp)
+        kept = {
+            number: self._kept_by(self._forward(part)) for number, part in {id(part): part for part in parts}.items()
+        }
+        return [kept[id(part)] for part in parts]
+
+    def _forward(self, part: Architecture) -> tuple[Operator, ...]:
+        """The forward pass of a model chunk."""
+        counted = self._operators and blocks.stage_operators(self._operators, part.stack, self._step)
+        return forward_with_loss(counted or blocks.operators(part, self._step), self._step)
+
+    def _kept_by(self, forward: Sequence[Operator]) -> KeptTensors:
+        return kept_tensors(with_dropout(forward, self._arch.code.dropout))
 
     def microbatches_in_flight(self, step: Step) -> Iterator[InFlight]:
         """The model chunks of a pipeline stage, each with the microbatches whose activations it keeps at the peak.
@@ -107,7 +114,9 @@ class TrainingShare:
         first stage then keeps p v + p - 1 chunk activations.
         """
         if step.recompute not in self._kept:
-            self._kept[step.recompute] = [kept_bytes(chunk, step.recompute) for chunk in self._chunks]
+            distinct = {id(chunk): chunk for chunk in self._chunks}
+            kept = {number: kept_bytes(chunk, step.recompute) for number, chunk in distinct.items()}
+            self._kept[step.recompute] = [kept[id(chunk)] for chunk in self._chunks]
         pp, vpp, which = step.parallel.pp, step.parallel.vpp, step.parallel.stage
         chunks = self._kept[step.recompute]
         if is_just(pp, 1):
@@ -116,6 +125,6 @@ class TrainingShare:
             yield InFlight(minimum(step.microbatches, pp - which), *chunks[0])
         else:
             passed = (vpp - 1) * pp + 2 * (pp - 1 - which) + 1
-            counts = [sum(n // pp % vpp == part for n in range(passed)) for part in range(vpp)]
-            for many, chunk in zip(counts, chunks, strict=True):
-                yield InFlight(minimum(step.microbatches, many), *chunk)
+            counts = Counter(n // pp % vpp for n in range(passed))
+            for part, chunk in enumerate(chunks):
+                yield InFlight(minimum(step.microbatches, counts[part]), *chunk)

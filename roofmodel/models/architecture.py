@@ -360,8 +360,16 @@ def stage(arch: Architecture, which: int, pp: int, vpp: int) -> Architecture:
 
 
 def parts_of_stage(arch: Architecture, which: int, pp: int, vpp: int) -> tuple[Architecture, ...]:
-    """The runs of one stage, each as an architecture of its own."""
-    return tuple(_with_layers(arch, (run,)) for run in pipeline_runs(len(arch.stack.layers), pp, vpp)[which::pp])
+    """The runs of one stage, each as an architecture of its own; runs with the same layers are one object."""
+    kinds = _kinds_by_layer(arch)
+    distinct: dict[object, Architecture] = {}
+    parts = []
+    for run in pipeline_runs(len(kinds), pp, vpp)[which::pp]:
+        key = _layers_of((run,), kinds)
+        if key not in distinct:
+            distinct[key] = _with_layers(arch, (run,))
+        parts.append(distinct[key])
+    return tuple(parts)
 
 
 def kinds_of_stages(arch: Architecture, pp: int, vpp: int) -> dict[int, int]:
@@ -369,16 +377,25 @@ def kinds_of_stages(arch: Architecture, pp: int, vpp: int) -> dict[int, int]:
 
     It reads each layer once, so that its time does not grow with layers x stages.
     """
-    kinds = {layer: kind for kind, (_, indices) in enumerate(arch.stack.kinds) for layer in indices}
+    kinds = _kinds_by_layer(arch)
     runs = pipeline_runs(len(kinds), pp, vpp)
     first_index: dict[object, int] = {}
     counts: dict[int, int] = {}
     for which in range(pp):
-        own_runs = runs[which::pp]
-        layers = Counter(kinds[layer] for run in own_runs for layer in run)
-        index = first_index.setdefault((_slice(own_runs, len(kinds)), frozenset(layers.items())), which)
+        index = first_index.setdefault(_layers_of(runs[which::pp], kinds), which)
         counts[index] = counts.get(index, 0) + 1
     return counts
+
+
+def _kinds_by_layer(arch: Architecture) -> dict[int, int]:
+    """The number of the kind of each layer."""
+    return {layer: kind for kind, (_, indices) in enumerate(arch.stack.kinds) for layer in indices}
+
+
+def _layers_of(runs: tuple[range, ...], kinds: dict[int, int]) -> tuple[StageSlice, frozenset[tuple[int, int]]]:
+    """How many layers of each kind these runs have, and which part of the stack they are: equal for equal runs."""
+    layers = Counter(kinds[layer] for run in runs for layer in run)
+    return _slice(runs, len(kinds)), frozenset(layers.items())
 
 
 def _with_layers(arch: Architecture, runs: tuple[range, ...]) -> Architecture:

@@ -451,17 +451,18 @@ def test_a_billion_gpus_are_refused_at_once(size: str, model: str) -> None:
         operations(lambda: estimate(arch, H100, **{size: 10**9}))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("phase", ["train", "decode"])
-def test_the_time_of_an_estimate_grows_with_the_layers_not_with_layers_times_stages(phase: Phase) -> None:
-    """Two layers a stage: twice as many more of both need twice as many more operations."""
+@pytest.mark.parametrize(("phase", "chunks"), [("train", False), ("train", True), ("decode", False)])
+def test_the_time_of_an_estimate_grows_with_the_layers_not_with_layers_times_stages(phase: Phase, chunks: bool) -> None:
+    """Two layers a stage, or a model chunk of two stages: twice as many more need twice as many more operations."""
     llama = {
         "model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, "vocab_size": 100,
     }  # fmt: skip
 
     def needed(layers: int) -> int:
         arch = architecture(llama | {"num_hidden_layers": layers}, "x", "x")
-        return operations(lambda: estimate(arch, H100, phase=phase, pp=layers // 2))
+        layout = {"pp": 2, "vpp": layers // 4, "batch": 4, "micro_batch": 1} if chunks else {"pp": layers // 2}
+        return operations(lambda: estimate(arch, H100, phase=phase, **layout))  # type: ignore[arg-type]
 
-    needed(2)  # imports
+    needed(8)  # imports
     least, middle, most = map(needed, (200, 400, 800))
     assert most - middle < 2.5 * (middle - least)
