@@ -22,20 +22,14 @@ _SECTOR = 32  # bytes
 class LaunchMetrics(NamedTuple):
     """Quantities of a launch in base units (None: unknown), and notes for the user."""
 
-    seconds: float | None
-    clock: float | None
-    occupancy: float | None
-    registers: int | None
+    numbers: Mapping[str, float | None]  # by the column of a table of kernels
     flops: Flops
     bytes: Traffic
     notes: tuple[ReaderWarning, ...]
 
     def quantities(self) -> Iterator[tuple[str, float]]:
         """The known quantities by the name of their column in a table of kernels."""
-        every = {
-            "seconds": self.seconds, "clock": self.clock, "occupancy": self.occupancy, "registers": self.registers,
-            **self.flops._asdict(), **self.bytes._asdict(),
-        }  # fmt: skip
+        every = {**self.numbers, **self.flops._asdict(), **self.bytes._asdict()}
         return ((name, value) for name, value in every.items() if value is not None)
 
 
@@ -58,10 +52,12 @@ def interpret(values: Mapping[str, float], generation: str | None = None, averag
     )
     registers = values.get(metric_catalog.REGISTERS)
     return LaunchMetrics(
-        seconds=seconds,
-        clock=launch.clock(),
-        occupancy=values.get(metric_catalog.OCCUPANCY),
-        registers=None if registers is None else round(registers),
+        numbers={
+            "seconds": seconds,
+            "clock": launch.clock(),
+            "occupancy": values.get(metric_catalog.OCCUPANCY),
+            "registers": None if registers is None else round(registers),
+        },
         flops=Flops(**pipes),
         bytes=traffic,
         notes=tuple(dict.fromkeys(launch.notes)),

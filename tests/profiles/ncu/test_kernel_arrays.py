@@ -81,17 +81,12 @@ def test_launches_read_together_equal_launches_read_singly(many, launches):
         notes.update(alone.notes)
         assert kernel.flops == Flops(*(None if n is None else n * times for n in alone.flops))
         assert kernel.bytes == Traffic(*(None if n is None else n * times for n in alone.bytes))
-        seconds = None if alone.seconds is None else alone.seconds * times
-        fields = {"occupancy": alone.occupancy, "registers": alone.registers, "clock": alone.clock}
-        raw.append(make.kernel(invocations=times, seconds=seconds, **fields))
+        seconds = alone.numbers["seconds"]
+        fields = {**alone.numbers, "seconds": None if seconds is None else seconds * times}
+        raw.append(make.kernel(invocations=times, **fields))
         expected = make.changed(raw[-1])
         expected.table.without_impossible_values()
-        assert kernel.seconds == expected.seconds
-        assert (kernel.occupancy, kernel.registers, kernel.clock) == (
-            expected.occupancy,
-            expected.registers,
-            expected.clock,
-        )
+        assert all(getattr(kernel, name) == getattr(expected, name) for name in fields)
     share = {note: f" ({n} of {len(launches)} kernels)" if n < len(launches) else "" for note, n in notes.items()}
     impossible = make.table(raw).without_impossible_values()
     assert set(profile.warnings) == {note + share[note] for note in notes} | {*impossible}

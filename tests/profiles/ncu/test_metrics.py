@@ -243,11 +243,11 @@ def test_caches_are_counted_in_bytes_or_sectors_and_never_in_chart_cycles():
 
 
 def test_time_is_the_duration_or_cycles_over_rate():
-    assert interpret({"gpu__time_duration.sum": 2e-6, "gpu__time_active.avg": 3e-6}).seconds == 2e-6
-    assert interpret({"gpu__time_active.avg": 3e-6}).seconds == 3e-6
+    assert interpret({"gpu__time_duration.sum": 2e-6, "gpu__time_active.avg": 3e-6}).numbers["seconds"] == 2e-6
+    assert interpret({"gpu__time_active.avg": 3e-6}).numbers["seconds"] == 3e-6
     cycles = {"sm__cycles_elapsed.avg": 1300.0, "sm__cycles_elapsed.avg.per_second": 1.3e9}
-    assert interpret(cycles).seconds == pytest.approx(1e-6)
-    assert interpret(cycles).clock == 1.3e9
+    assert interpret(cycles).numbers["seconds"] == pytest.approx(1e-6)
+    assert interpret(cycles).numbers["clock"] == 1.3e9
     assert any("gpu__time_duration.sum" in note for note in interpret({}).notes)
 
 
