@@ -63,8 +63,8 @@ class Diagnosis(NamedTuple):
 
     @property
     def cost(self) -> float | None:
-        """The cost of the fault, wherever it is among the reasons."""
-        return next((reason.seconds for reason in self.reasons if reason.reason == EXPECTED.get(self.name)), None)
+        """What the removal of the fault saves, wherever it is among the reasons: a cured kernel has none of it left."""
+        return next((reason.most_seconds for reason in self.reasons if reason.reason == EXPECTED.get(self.name)), None)
 
     @property
     def ratio(self) -> float | None:

@@ -161,6 +161,15 @@ def _attention(comparison: ModelComparison, finding: ComparisonFinding) -> Text:
 
 def _too_fast(comparison: ModelComparison, finding: ComparisonFinding) -> Text:
     row = _row(finding)
+    device, dtype = comparison.identified.device, comparison.estimate.workload.dtype
+    narrow, measured = device.fp16_accumulation(dtype), row.measured_seconds or 0.0
+    if narrow and row.bound == "compute":
+        least = row.bound_seconds * device.matmul_pipe(dtype).peak / narrow.peak
+        if measured >= least:
+            return (
+                f"{row_label(comparison, row)}: {duration(row.measured_seconds)}, above the ceiling of fp32 "
+                f"accumulation; with fp16 accumulation it is {units.si(narrow.peak, 'FLOP/s')}"
+            )
     return Message(
         f"{row_label(comparison, row)}: {duration(row.measured_seconds)}, below the bound of "
         f"{duration(row.bound_seconds)}, faster than physically possible: check ",

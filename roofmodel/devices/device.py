@@ -195,6 +195,10 @@ class Device:
             raise WorkloadError(f"{self.name} has no pipe for {dtype!r}; supported: {', '.join(sorted(self.types))}")
         return max(candidates, key=lambda pipe: pipe.peak)
 
+    def fp16_accumulation(self, dtype: str) -> Pipe | None:
+        """The tensor cores with a sum in fp16, where they are faster than with one in fp32; None where they are not."""
+        return self.pipes.get(f"tensor_{dtype}_acc16")
+
     def vector_pipe(self, dtype: str) -> Pipe | None:
         """The pipe of all operators that are no GEMMs; None where the file has none.
 

@@ -1,6 +1,7 @@
 """Explanations for points above their ceiling, which no correct measurement exceeds.
 
-An explanation is another assumption about the same counters: another clock, sparse peaks, cached data, another device.
+An explanation is another assumption about the same counters: another clock, accumulator or device, sparse peaks, cached
+data.
 Each assumption is computed; a point lists only the assumptions that put it below its ceiling.
 """
 
@@ -108,6 +109,12 @@ def _assumptions(ceilings: Ceilings) -> Iterator[tuple[str, Device]]:
         yield (
             f"the kernels ran at {ran_at}, above the clock of the ceilings (below the ceilings at the kernels' clock)",
             at_kernel_clock,
+        )
+    if narrow := ceilings.device.pipes.get("tensor_fp16_acc16"):
+        assumed = narrow._replace(name="tensor_fp16")
+        yield (
+            f"it accumulates in fp16, whose ceiling is {units.si(narrow.peak, 'FLOP/s')}",
+            replace(ceilings.device, pipes={**ceilings.device.pipes, "tensor_fp16": assumed}),
         )
     if ceilings.device.sparse_pipes:
         sparse = replace(ceilings.device, pipes={**ceilings.device.pipes, **ceilings.device.sparse_pipes})

@@ -30,9 +30,11 @@ from roofmodel.plot.panels import COUNTED, heading, letter_of, letters_of, panel
 from roofmodel.profiles.kernel import KernelTable
 from roofmodel.report.document import Block, Document, Figure, Heading, LazyBlocks, OnlyTerminal, Paragraph, Rows
 from roofmodel.report.table import SECONDS, TEXT, Column, Table
+from roofmodel.roofline.causes.copies import copies_texts
 from roofmodel.roofline.judged_kernels import (
     WITH_COUNTERS,
     Why,
+    collecting,
     idle_before,
     listed_reasons,
     not_judged,
@@ -41,7 +43,7 @@ from roofmodel.roofline.judged_kernels import (
 from roofmodel.roofline.launches import issue_peak, transactions_per_second
 from roofmodel.roofline.panel import DEVICE_SOURCES, MIN_SHARE, Panel, category_style, provenance
 from roofmodel.roofline.points import Point, Reason, group
-from roofmodel.roofline.reasons import BUSY_SMS, NOTHING, TITLES
+from roofmodel.roofline.reasons import text_of
 
 if TYPE_CHECKING:
     from roofmodel.plot.comparison import KernelChange
@@ -176,9 +178,10 @@ def _kernel_blocks(run: DeviceProfile, sums: KernelTable, most: int | None) -> l
         rest, options = len(rows[most:]) if most else 0, f"{Option('format', 'csv')} and {Option('format', 'json')}"
         more = f"and {units.count(rest, 'more kernel')}; " * bool(rest)
         blocks.append(Paragraph(f"{more}summed by name; {options} list every launch", dim=True))
+    blocks += [Paragraph(text) for text in copies_texts(profile.copies, profile.kernels, device)]
     judged = reasons_by_group(profile, device)
     by_time = {each.name: judged[each.name] for each in sums if each.name in judged}
-    blocks += why_section(by_time, not_judged(profile, device))
+    blocks += why_section(by_time, not_judged(profile, device), collecting(profile, device))
     return blocks
 
 
@@ -201,7 +204,8 @@ def device_part(panel: Panel, letters: Mapping[str, str], most: int | None = MAX
         workload = f": {panel.workload}" if panel.workload else ""
         blocks.append(Paragraph(f"predicted operators at their bounds{workload}", bold=True))
         blocks.append(_points(predicted, letters, "operator", "of phase", most))
-    blocks += why_section({point.name: list(point.reasons) for point in measured}, panel.not_judged)
+    judged = {point.name: list(point.reasons) for point in measured}
+    blocks += why_section(judged, panel.not_judged, panel.collecting)
     return head, [*blocks, OnlyTerminal(partial(_chart, panel, letters))]
 
 
@@ -275,16 +279,13 @@ def reason_sentence(reasons: Sequence[Reason]) -> str:
     """The first reason in words, and the second one if it costs nearly as much."""
     first, *others = reasons
     second = [reason for reason in others[:1] if reason.seconds >= SECOND * first.seconds > 0]
-    also = [f"; saves {units.seconds(each.seconds)}: {TITLES[each.reason]} ({each.evidence})" for each in second]
-    if first.evidence.startswith((NOTHING, BUSY_SMS)):
-        return first.evidence
-    return f"{TITLES[first.reason]} ({first.evidence}){''.join(also)}"
+    return text_of(first) + "".join(f"; saves {units.seconds(each.seconds)}: {text_of(each)}" for each in second)
 
 
-def why_section(judged: Mapping[str, Sequence[Reason]], missing: Sequence[str]) -> Iterator[Block]:
+def why_section(judged: Mapping[str, Sequence[Reason]], missing: Sequence[str], collecting: str) -> Iterator[Block]:
     """The longest kernels with their first reasons, by cost, the idle time before kernels, and what is not checked.
 
-    `judged` has the kernels by falling time.
+    `judged` has the kernels by falling time, `collecting` says what collects missing counters.
     """
     rows, idle = listed_reasons(judged, missing), idle_before(judged)
     if rows:
@@ -299,7 +300,7 @@ def why_section(judged: Mapping[str, Sequence[Reason]], missing: Sequence[str]) 
     if not rows:
         return
     if set(missing) >= WITH_COUNTERS:
-        yield Paragraph("more reasons need the counters of Nsight Compute: ncu --set full", dim=True)
+        yield Paragraph(f"more reasons need counters: {collecting}", dim=True)
     elif missing:
-        lacking = "not checked, because their counters are missing (ncu --set full collects them)"
+        lacking = f"not checked, because their counters are missing (to collect them: {collecting})"
         yield Paragraph(f"{lacking}: {', '.join(missing)}", dim=True)

@@ -10,6 +10,7 @@ from roofmodel.report.table import BYTES, COUNT, NAME, PERCENT, RATE, SECONDS, T
 from roofmodel.roofline.judged_kernels import reasons_by_launch
 from roofmodel.roofline.naming import KERNEL_NAME, short_names
 from roofmodel.roofline.points import Point, Reason, flops_by_pipe, incomplete
+from roofmodel.roofline.reasons import text_of
 
 if TYPE_CHECKING:
     from roofmodel.plot.comparison import KernelChange
@@ -34,12 +35,19 @@ class KernelRow(NamedTuple):
     reasons: Sequence[Reason] = ()
 
 
+def reason_records(reasons: Sequence[Reason]) -> list[dict[str, Any]]:
+    """The reasons as JSON has them."""
+    return [{**reason._asdict(), "text": text_of(reason)} for reason in reasons]
+
+
 REASONS_COLUMN = Column(
     "reasons",
-    value=lambda row: [reason._asdict() for reason in row.reasons],
+    value=lambda row: reason_records(row.reasons),
     flat=lambda reasons: "; ".join(f"{each['reason']}: {each['evidence']}" for each in reasons) or None,
     meaning="the reasons for its time, the costliest first: `reason`, `seconds` (an estimate of what its removal "
-    "saves; 0: unknown) and `evidence`",
+    "saves, or the next feasible step of it; 0: unknown), `evidence`, `most_seconds` (that it saves at most, if it "
+    "limits the launch), `affected_seconds` (the time of the launches that have it), `source` (`roof`, or `ncu` for a "
+    "rule of the tool) and `text` (title and evidence)",
 )
 
 
@@ -253,7 +261,7 @@ def points_table(item: str = "kernel", share: str = "share") -> Table:
             field("bytes_per_second", "bytes at this level / time"),
             field("counted", "whether FLOPs and bytes are counted from the shapes that a PyTorch trace recorded, "
                   "not measured"),
-            REASONS_COLUMN._replace(value=lambda row: [reason._asdict() for reason in row.point.reasons]),
+            REASONS_COLUMN._replace(value=lambda row: reason_records(row.point.reasons)),
         ),
         marks={
             "≥": LOWER_BOUND,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Pipe
 from roofmodel.plot.columns import CHANGES, kernel_rows, kernel_table, point_file_table, point_rows
+from roofmodel.roofline.causes.copies import copies_by_kind
 
 if TYPE_CHECKING:
     from roofmodel.plot.comparison import KernelChange
@@ -37,6 +38,12 @@ def kernels_document(measured: MeasuredKernels) -> dict[str, Any]:
             for profile, identification in measured.runs
         ],
         "kernels": kernel_table(len(measured.runs)).records(kernel_rows(measured)),
+        "copies": [
+            _device_key(measured.runs, identification and identification.device.id)
+            | {"count" if key == "number" else key: value for key, value in each._asdict().items()}
+            for profile, identification in measured.runs
+            for each in copies_by_kind(profile.copies)
+        ],
         "warnings": list(map(str, measured.warnings)),
     }
 
@@ -54,7 +61,7 @@ def comparison_document(
     }
 
 
-def _device_key(devices: Sequence[Roofline], hardware: str | None) -> dict[str, str | None]:
+def _device_key(devices: Sequence[Any], hardware: str | None) -> dict[str, str | None]:
     """The key of an entry's device if there are several devices; else empty."""
     return {"hardware": hardware} if len(devices) > 1 else {}
 

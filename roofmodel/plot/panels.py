@@ -30,6 +30,7 @@ def panels_of(placed: RooflinePlot) -> list[Panel]:
             line.pipes,
             line.counted,
             line.not_judged,
+            line.collecting,
         )
         for line in placed.rooflines
     ]

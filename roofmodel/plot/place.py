@@ -22,7 +22,7 @@ from roofmodel.roofline.ceilings import Ceilings, choose_ceilings
 from roofmodel.roofline.device import DeviceIdentification, identify
 from roofmodel.roofline.formats import pipes_in_use
 from roofmodel.roofline.inputs import DeviceRun, read_runs
-from roofmodel.roofline.judged_kernels import JUDGED, not_judged, reasons_by_group
+from roofmodel.roofline.judged_kernels import JUDGED, collecting, not_judged, reasons_by_group
 from roofmodel.roofline.launches import InstructionPoint, instruction_points
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ class Roofline(NamedTuple):
     counted: bool = False  # FLOPs and bytes are counted from the shapes of operators
     not_judged: tuple[str, ...] = ()  # the titles of the reasons that the files' counters cannot tell
     instructions: tuple[InstructionPoint, ...] = ()  # of the instruction roofline
+    collecting: str = ""  # what collects the counters of these reasons
 
     @property
     def device(self) -> Device:
@@ -158,7 +159,16 @@ def place(
         shown_files = tuple(names[file] for file in run.profile.files)
         rooflines.append(
             Roofline(
-                identification, chosen, shown_files, tuple(placed_points), pipes, report, bool(works), missing, warps
+                identification,
+                chosen,
+                shown_files,
+                tuple(placed_points),
+                pipes,
+                report,
+                bool(works),
+                missing,
+                warps,
+                collecting(run.profile, identification.device),
             )
         )
         device = f"{identification.device.id}: " if len(runs) > 1 else ""

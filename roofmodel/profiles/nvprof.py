@@ -208,7 +208,8 @@ def _summary(entry: TableEntry) -> dict[str, object]:
     if not calls or seconds is None:
         raise ValueError(f"the summary row has no time or no calls: {shorten(row['Name'])}")
     cells: dict[str, object] = {"name": _name(row["Name"]), "process": entry.process}
-    return cells | {"invocations": calls, "seconds": seconds, "kind": activity_kind(row["Name"])}
+    cells |= {"invocations": calls, "seconds": seconds, "kind": activity_kind(row["Name"])}
+    return cells if cells["kind"] == KERNEL else cells | {"direction": copy_direction(row["Name"])}
 
 
 def _add_metric(entry: TableEntry, content: _NvprofContent) -> None:

@@ -8,17 +8,22 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from roofmodel.devices.device import Device
+from roofmodel.numbers import units
 from roofmodel.profiles.kernel import Kernel, KernelTable, Profile
 from roofmodel.roofline.categories import category
 from roofmodel.roofline.launches import LIMIT, Launch
 from roofmodel.roofline.naming import short_names
 from roofmodel.roofline.points import Reason, group_name
-from roofmodel.roofline.reasons import BOUNDS, REASONS, reasons
+from roofmodel.roofline.reasons import BOUNDS, REASONS, rank, reasons
 
 JUDGED = 2000  # launches: the longest ones of a profile
 SHOWN = 8  # kernels in a list of reasons
 LARGEST = 3  # kernels that such a list names even without a reason
 NAME_WIDTH = 60  # characters
+NVPROF_METRICS = (
+    "nvprof --metrics dram_utilization,l2_utilization,issue_slot_utilization,gld_efficiency,gst_efficiency,"
+    "shared_efficiency,warp_execution_efficiency,stall_memory_dependency"
+)
 WITH_COUNTERS = {rule.title for rule in REASONS if any(not need.startswith(LIMIT) for need in rule.needs)}
 
 
@@ -62,6 +67,13 @@ def not_judged(profile: Profile, device: Device | None) -> list[str]:
     return [rule.title for rule in REASONS if not known.issuperset(rule.needs)]
 
 
+def collecting(profile: Profile, device: Device | None) -> str:
+    """What collects the missing counters. Nsight Compute supports Volta and later; for others there is nvprof."""
+    if profile.tool == "nvprof" and float((device and device.compute_capability) or 0) < 7:
+        return NVPROF_METRICS
+    return "ncu --set full --page raw"
+
+
 class Why(NamedTuple):
     """A kernel of a list of reasons: what it does by itself, without the idle time before it; costliest first."""
 
@@ -82,7 +94,7 @@ def listed_reasons(judged: Mapping[str, Sequence[Reason]], missing: Sequence[str
     """
     none = "no reason found" + " in its counters" * bool(missing)
     if set(missing) >= WITH_COUNTERS:
-        none = "no reason found (the file has no counters)"
+        none = "no reason found (the file does not state how busy its units were)"
     own = {name: [each for each in every if each.reason != "launch_gap"] for name, every in judged.items()}
     largest = [name for name in [*own][:LARGEST] if category(name) != "communication"]
     names = [name for name, every in own.items() if every or name in largest][:SHOWN]
@@ -142,28 +154,57 @@ def summed_reasons(
     alike: dict[tuple[object, ...], list[Kernel]] = {}
     for kernel in kernels:
         alike.setdefault((group_name(kernel, by), kernel.name, kernel.grid, kernel.block), []).append(kernel)
-    groups: dict[str, dict[str, Reason]] = {}
+    groups: dict[str, dict[str, _Summed]] = {}
+    totals: dict[str, tuple[int, float]] = {}  # of a group: launches and seconds
     leading: dict[str, str] = {}  # the first reason of the longest launch of a group, a bound if it is at a ceiling
     for (name, *_), launches in alike.items():
         longest = max(launches, key=lambda kernel: (kernel.seconds or 0.0) / kernel.invocations)
         own = groups.setdefault(str(name), {})
-        seconds = sum(kernel.seconds or 0.0 for kernel in launches)
+        number, seconds = sum(each.invocations for each in launches), sum(each.seconds or 0.0 for each in launches)
+        before = totals.get(str(name), (0, 0.0))
+        totals[str(name)] = before[0] + number, before[1] + seconds
         gap = sum(idle.get(kernel.row, 0.0) for kernel in launches) / len(launches)
         judged = reasons(longest, device, gap)
         if judged:
             leading.setdefault(str(name), judged[0].reason)
         for reason in judged:
             times = len(launches) if reason.reason == "launch_gap" else seconds / (longest.seconds or 1)
-            scaled = reason._replace(seconds=reason.seconds * times)
-            before = own.get(reason.reason)
-            if before is None:
-                own[reason.reason] = scaled
-            else:
-                larger = max(before, scaled, key=lambda each: each.seconds)
-                own[reason.reason] = larger._replace(seconds=before.seconds + scaled.seconds)
+            scaled = reason._replace(
+                seconds=reason.seconds * times, most_seconds=reason.most_seconds * times, affected_seconds=seconds
+            )
+            known = own.get(reason.reason)
+            own[reason.reason] = known.plus(scaled, number) if known else _Summed(scaled, scaled, number)
 
-    def order(name: str, reason: Reason) -> tuple[bool, float]:
+    def order(name: str, reason: Reason) -> tuple[bool, tuple[int, float]]:
         at_ceiling = leading[name] in BOUNDS and reason.reason == leading[name]
-        return not at_ceiling, -reason.seconds
+        return not at_ceiling, rank(reason)
 
-    return {name: sorted(own.values(), key=partial(order, name)) for name, own in groups.items()}
+    return {
+        name: sorted((each.reason(*totals[name]) for each in own.values()), key=partial(order, name))
+        for name, own in groups.items()
+    }
+
+
+class _Summed(NamedTuple):
+    """A reason of several kinds of launches of a group."""
+
+    total: Reason
+    costliest: Reason  # of one kind
+    launches: int
+
+    def plus(self, other: Reason, launches: int) -> _Summed:
+        total = self.total._replace(
+            seconds=self.total.seconds + other.seconds,
+            most_seconds=self.total.most_seconds + other.most_seconds,
+            affected_seconds=self.total.affected_seconds + other.affected_seconds,
+        )
+        return _Summed(total, min(self.costliest, other, key=rank), self.launches + launches)
+
+    def reason(self, launches: int, seconds: float) -> Reason:
+        """The sum, with the evidence of the costliest kind, and the part of the group that has it."""
+        evidence, part = self.costliest.evidence, self.total.affected_seconds
+        if self.launches < launches and seconds:
+            evidence += (
+                f"; {self.launches} of {units.count(launches, 'launch', 'es')}, {part / seconds:.0%} of the time"
+            )
+        return self.total._replace(evidence=evidence)

@@ -18,7 +18,9 @@ each reads another sector. (Ding and Williams, "An Instruction Roofline Model fo
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import NamedTuple
 
 from roofmodel.devices.device import Device
@@ -29,6 +31,18 @@ from roofmodel.roofline.points import LEVELS, flops_by_pipe, group_name
 
 DRAM_REACHED = 0.92  # of the peak bandwidth, by copies (BabelStream: 3.08 of 3.35 TB/s on an H100 SXM)
 IMPOSSIBLE = 1.2  # of the time: a unit that is busy longer did not do the counted work (Winograd, cached tensors)
+_SAME = 0.02  # of each other: two utilizations are of the same unit
+_UTILIZATION = re.compile(r"(throughput|issue_active|cycles_active|inst_executed_pipe_\w+)\.(avg|sum)\.pct_of_peak")
+_PIPE = re.compile(
+    r"(sm__(?:inst_executed_pipe|pipe)_(\w+?)(?:_cycles_active)?)\.avg\.pct_of_peak_sustained_(?:active|elapsed)$"
+)
+PIPES = {
+    "alu": "ALU", "fma": "FMA", "fmaheavy": "FMA heavy", "fp64": "FP64", "fp16": "FP16", "lsu": "LSU", "xu": "XU",
+    "tex": "TEX", "adu": "ADU", "cbu": "CBU", "uniform": "uniform", "tma": "TMA", "tensor": "tensor",
+    "tensor_op_hmma": "tensor HMMA", "tensor_op_imma": "tensor IMMA", "tensor_op_dmma": "tensor FP64",
+    "tensor_op_gmma": "tensor GMMA", "tensor_type_hmma_hgmma_qgmma_imma_igmma_bmma_bgmma": "tensor GMMA",
+}  # fmt: skip
+"""The pipes in names of counters -> their names in Nsight Compute. `shared` is the sum of FP64 and tensor."""
 LIMIT, _THEORETICAL = "launch__occupancy_limit_", "sm__maximum_warps_per_active_cycle_pct"
 _LIMITERS = {"registers": "registers", "shared_memory": "shared_mem", "block_size": "blocks", "barriers": "barriers"}
 
@@ -39,6 +53,7 @@ class Terms(NamedTuple):
     gap: float
     waiting: float
     busy: Mapping[str, float]  # by unit: dram, l2, l1, sm
+    without: tuple[str, ...] = ()  # the reasons that were removed and changed busy times: "without divergence"
 
     @property
     def seconds(self) -> float:
@@ -76,7 +91,7 @@ class Launch:
     def __init__(self, kernel: Kernel, device: Device | None, gap: float = 0.0) -> None:
         self.kernel, self.device, self.gap = kernel, device, gap
         self.counters = {**_occupancy(kernel, device), **kernel.counters}
-        self.seconds = (kernel.seconds or 0.0) / kernel.invocations
+        self.seconds = (kernel.seconds or 0.0) / kernel.invocations or 1.0  # of an unknown time, shares are known
 
     def get(self, *names: str) -> float | None:
         """The first of these counters that was collected."""
@@ -87,18 +102,31 @@ class Launch:
         return sum(self.counters.get(name) or 0.0 for name in names)
 
     @property
-    def has_counters(self) -> bool:
-        """Whether the file has counters of Nsight Compute for it."""
-        return bool(self.kernel.counters)
+    def has_utilization(self) -> bool:
+        """Whether the file states how busy a unit was: other counters alone do not tell what limits a launch."""
+        return any(_UTILIZATION.search(name) for name in self.kernel.counters)
 
     @property
     def multiprocessors(self) -> int | None:
-        known = self.get("launch__sm_count")
-        return round(known) if known else self.device.multiprocessors if self.device else None
+        """The SMs; those of an unknown device follow from the share of the time in which one block keeps one busy."""
+        known = self.get("launch__sm_count") or (self.device and self.device.multiprocessors)
+        if not known and self.blocks == 1 and self.active:
+            known = 1 / self.active
+        return round(known) if known else None
 
     @property
     def blocks(self) -> int | None:
         return self.kernel.grid and math.prod(self.kernel.grid)
+
+    @property
+    def threads(self) -> int | None:
+        """The threads of a block."""
+        return self.kernel.block and math.prod(self.kernel.block)
+
+    @property
+    def used_lanes(self) -> float | None:
+        """The threads of a block / those that its warps have."""
+        return self.threads / (WARP * math.ceil(self.threads / WARP)) if self.threads else None
 
     @property
     def warps_per_block(self) -> int | None:
@@ -145,6 +173,38 @@ class Launch:
         known = self.kernel.bytes._asdict().items()
         return {level: size / self.kernel.invocations for level, size in known if size is not None}
 
+    def utilization(self, *names: str) -> float | None:
+        """The share of its peak over the whole launch, of the first of these that was collected."""
+        used = self.get(*(f"{name}.avg.pct_of_peak_sustained_elapsed" for name in names))
+        if used is None and self.active is not None:
+            part = self.get(*(f"{name}.avg.pct_of_peak_sustained_active" for name in names))
+            used = None if part is None else part * self.active
+        return used
+
+    @cached_property
+    def pipes(self) -> Mapping[str, float]:
+        """The pipes of the SMs -> the share of the time in which they are busy, and that of the instruction issue."""
+        found: dict[str, float] = {}
+        for counter in self.kernel.counters:
+            if (match := _PIPE.match(counter)) and (name := PIPES.get(match[2])) and name not in found:
+                used = self.utilization(match[1])
+                if used is not None:
+                    found[name] = used
+        if any(name.startswith("tensor ") for name in found):
+            found.pop("tensor", None)
+        if found and (issue := self.utilization("smsp__issue_active")) is not None:
+            found["instruction issue"] = issue
+        return found
+
+    @cached_property
+    def is_lsu_bound(self) -> bool:
+        """Whether the utilization of the SMs is that of the LSU pipe, which L1 serves: as high as that of L1."""
+        sm, l1 = self.utilization("sm__throughput"), self.utilization("l1tex__throughput")
+        if sm is None or l1 is None or abs(sm - l1) > _SAME * l1:
+            return False
+        others = max((used for name, used in self.pipes.items() if name != "LSU"), default=0.0)
+        return others < (1 - _SAME) * sm
+
     def terms(self) -> Terms:
         """The measured time, and the busy times by the counters, by FLOPs and by bytes at the device's ceilings."""
         busy: dict[str, float] = {}
@@ -154,18 +214,17 @@ class Launch:
                 busy[unit] = min(max(busy.get(unit, 0.0), seconds), self.seconds)
 
         def share(*names: str) -> float | None:
-            used = self.get(*(f"{name}.avg.pct_of_peak_sustained_elapsed" for name in names))
-            if used is None and self.active is not None:
-                part = self.get(*(f"{name}.avg.pct_of_peak_sustained_active" for name in names))
-                used = None if part is None else part * self.active
+            used = self.utilization(*names)
             return None if used is None else used * self.seconds
 
         dram = share("gpu__dram_throughput", "dram__throughput")
         add("dram", None if dram is None else dram / DRAM_REACHED)
         add("l2", share("lts__throughput"))
         add("l1", share("l1tex__throughput"))
-        add("sm", share("sm__throughput"))
+        if not self.is_lsu_bound:
+            add("sm", share("sm__throughput"))
         add("sm", share("smsp__issue_active"))
+        add("sm", max((used * self.seconds for name, used in self.pipes.items() if name != "LSU"), default=None))
         device = self.device
         bandwidths = {name: level.bandwidth for name, level in device.levels.items()} if device else {}
         for level, size in self.bytes.items():

@@ -62,6 +62,7 @@ class Panel(NamedTuple):
     used: Sequence[Pipe] = ()  # the pipes that the kernels used; empty: they follow from the points
     counted: bool = False  # FLOPs and bytes of the kernels are counted from the shapes of operators
     not_judged: Sequence[str] = ()  # the titles of the reasons that the files' counters cannot tell
+    collecting: str = ""  # what collects these counters
 
     @property
     def title(self) -> str:

@@ -32,8 +32,11 @@ class Reason(NamedTuple):
     """A reason for the time of a kernel; the seconds are an estimate of what its removal saves."""
 
     reason: str  # a name in `reasons.REASONS`
-    seconds: float
+    seconds: float  # that its removal saves, or the next feasible step towards it; 0: unknown
     evidence: str
+    most_seconds: float = 0.0  # that its removal would save at most, if it is known to limit the launch
+    affected_seconds: float = 0.0  # of the launches that have it
+    source: str = "roof"  # or the tool whose rule states it: "ncu"
 
 
 class Point(NamedTuple):

@@ -54,6 +54,14 @@ def test_a_clock_above_that_of_the_ceilings_is_an_explanation() -> None:
     assert "clock of the ceilings" not in text
 
 
+def test_fp16_accumulation_is_an_explanation_on_a_geforce() -> None:
+    """250 TFLOP/s on an RTX 4090: above 165.2 with fp32 accumulation, below 330.3 with fp16 accumulation."""
+    (text,) = findings(kernel(tensor_fp16=250e9), "rtx4090")
+    assert "it accumulates in fp16, whose ceiling is 330 TFLOP/s" in text
+    (text,) = findings(kernel(tensor_fp16=400e9), "rtx4090")
+    assert "accumulates in fp16" not in text
+
+
 def test_a_requested_clock_below_the_kernels_is_an_explanation() -> None:
     # 15 GFLOP in 1 ms are 108 % of the fp32 ceiling at 1 GHz, 19.5 / 1.41 = 13.83 TFLOP/s, and 77 % of that at 1.41 GHz
     (text,) = findings(kernel(clock=1.41e9, fp32=15e9), clock="1GHz")

@@ -53,6 +53,9 @@ def test_a_table_names_kernels_without_return_type_and_arguments() -> None:
     assert [name.strip() for name in names] == ["cutlass::gemm::kernel 128", "copy", "cutlass::gemm::kernel 256"]
 
 
+NO_REASON = "no reason found (the file does not state how busy its units were)"
+
+
 def test_many_launches_are_summed_by_name() -> None:
     """20 launches of 5 ms and 20 of 1 ms: 100 ms and 20 ms."""
     launches = [
@@ -79,7 +82,13 @@ def test_files_without_the_reasons_by_name_do_not_compute_them(monkeypatch: pyte
 def test_the_reasons_are_listed_by_their_cost() -> None:
     """The shorter kernel has 13 thread blocks on 132 SMs, the longer one 100: 9/10 of its time against a quarter."""
     short, long = (
-        make.changed(KERNELS[1], name=name, seconds=seconds, grid=(blocks, 1, 1), counters={"launch__sm_count": 132.0})
+        make.changed(
+            KERNELS[1],
+            name=name,
+            seconds=seconds,
+            grid=(blocks, 1, 1),
+            counters={"launch__sm_count": 132.0, "dram__throughput.avg.pct_of_peak_sustained_elapsed": 0.01},
+        )
         for name, seconds, blocks in (("short", 4e-3, 13), ("long", 5e-3, 100))
     )
     lines = printed(kernels(short, long)).partition("Why")[2].splitlines()
@@ -95,13 +104,31 @@ def test_idle_time_before_kernels_is_one_line_after_their_own_reasons() -> None:
     assert "idle for" not in why
 
 
+def test_copies_belong_to_the_answer() -> None:
+    """30 copies of 4 KiB in 2 us each, one of 4 MiB in 0.4 ms, and kernels of 0.1 ms: 0.46 of 0.56 ms.
+
+    4096 B / 2 us are 2.05 GB/s, 4 MiB / 0.4 ms are 10.5 GB/s.
+    """
+    small = {"kind": "copy", "name": "copy", "direction": "HtoD", "file": "f"}
+    sizes = [*(30 * [(4096, 2e-6)]), (4 << 20, 4e-4)]
+    copies = make.columns(small | {"id": i, "seconds": seconds} for i, (_, seconds) in enumerate(sizes))
+    copies.set("bytes", [size for size, _ in sizes])
+    profile = Profile("nsys", ("f",), make.table([make.kernel("0", "f", "k", seconds=1e-4)]), copies=copies)
+    document = answer.kernels(MeasuredKernels((DeviceProfile(profile, None),), ()), ())
+    text = " ".join(printed(TerminalDocument(document)).split())
+    assert "memory copies: 460 µs, 82% of the GPU time (31 HtoD 460 µs)" in text
+    assert "HtoD: copies of 4.1 kB on average are too small for the link: 2.05 GB/s, large ones reach 10.5 GB/s" in text
+    (row,) = document.data()["copies"]
+    assert (row["kind"], row["count"], row["bytes"]) == ("HtoD", 31, 30 * 4096 + (4 << 20))
+
+
 def test_the_largest_kernels_are_listed_without_a_reason_but_no_collective() -> None:
     """By time a collective, then a, b and c: of the first three, a and b are listed."""
     names = ("ncclDevKernel_AllReduce_Sum_f16_RING_LL", "a", "b", "c")
     launches = [make.kernel(str(i), "f", name, seconds=(9 - i) * 1e-3) for i, name in enumerate(names)]
     why = printed(kernels(*launches, tool="nsys")).partition("Why")[2].splitlines()
     said = [line.strip().partition(": ") for line in why if "no reason" in line]
-    assert said == [(name, ": ", "no reason found (the file has no counters)") for name in "ab"]
+    assert said == [(name, ": ", NO_REASON) for name in "ab"]
     counted = make.changed(KERNELS[1], counters={"launch__sm_count": 132.0, "sm__cycles_active.avg": 1e6})
     assert "copy: no reason found in its counters" in printed(kernels(counted))
 

@@ -250,7 +250,7 @@ def test_the_reasons_are_a_table_above_that_of_the_points(tmp_path: Path, monkey
     first, *_, last = rows
     assert (first[0], first[1], first[3]) == ("alert gemm", "no tensor cores", "87.5 µs")
     assert first[2].startswith("800 MFLOP on the CUDA cores in fp32")
-    assert last == ["beats_the_memory", "no reason found (the file has no counters)", "", ""]
+    assert last == ["beats_the_memory", "no reason found (the file does not state how busy its units were)", "", ""]
 
 
 def test_several_devices_are_distinguished_in_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,7 @@ _DIAGNOSTIC = re.compile(
     r"|(dram|lts|sm|gpu__dram)_{1,2}throughput\.avg\.pct_of_peak_sustained_elapsed$"
     r"|l1tex__throughput\.avg\.pct_of_peak_sustained_(active|elapsed)$"
     r"|smsp__issue_active\.avg\.pct_of_peak_sustained_(active|elapsed)$"
+    r"|sm__(pipe_\w+_cycles_active|inst_executed_pipe_\w+)\.avg\.pct_of_peak_sustained_(active|elapsed)$"
     r"|(sm|smsp)__inst_executed\.sum$|smsp__thread_inst_executed_per_inst_executed\.ratio$"
     r"|l1tex__t_(sectors|requests)_pipe_lsu_mem_(global|local)_op_(ld|st|red|atom)\.sum$"
     r"|smsp__sass_average_data_bytes_per_sector_mem_global_op_(ld|st)\.ratio$"
