@@ -31,6 +31,7 @@ from roofmodel.roofline.points import LEVELS, flops_by_pipe, group_name
 
 DRAM_REACHED = 0.92  # of the peak bandwidth, by copies (BabelStream: 3.08 of 3.35 TB/s on an H100 SXM)
 IMPOSSIBLE = 1.2  # of the time: a unit that is busy longer did not do the counted work (Winograd, cached tensors)
+_OTHER_PIPE = 0.5  # of its peak, by FLOPs: the SMs are busy with these
 _SAME = 0.02  # of each other: two utilizations are of the same unit
 _UTILIZATION = re.compile(r"(throughput|issue_active|cycles_active|inst_executed_pipe_\w+)\.(avg|sum)\.pct_of_peak")
 _PIPE = re.compile(
@@ -186,10 +187,10 @@ class Launch:
         """The pipes of the SMs -> the share of the time in which they are busy, and that of the instruction issue."""
         found: dict[str, float] = {}
         for counter in self.kernel.counters:
-            if (match := _PIPE.match(counter)) and (name := PIPES.get(match[2])) and name not in found:
+            if (match := _PIPE.match(counter)) and (name := PIPES.get(match[2])):
                 used = self.utilization(match[1])
-                if used is not None:
-                    found[name] = used
+                if used is not None:  # an instruction may keep its pipe busy for many cycles
+                    found[name] = max(used, found.get(name, 0.0))
         if any(name.startswith("tensor ") for name in found):
             found.pop("tensor", None)
         if found and (issue := self.utilization("smsp__issue_active")) is not None:
@@ -202,7 +203,9 @@ class Launch:
         sm, l1 = self.utilization("sm__throughput"), self.utilization("l1tex__throughput")
         if sm is None or l1 is None or abs(sm - l1) > _SAME * l1:
             return False
-        others = max((used for name, used in self.pipes.items() if name != "LSU"), default=0.0)
+        others = max((used for name, used in self.pipes.items() if name != "LSU"), default=None)
+        if others is None:  # without a breakdown, FLOPs show whether another pipe is busy
+            return max(self.pipe_seconds.values(), default=0.0) < _OTHER_PIPE * self.seconds
         return others < (1 - _SAME) * sm
 
     def terms(self) -> Terms:

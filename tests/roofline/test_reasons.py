@@ -410,6 +410,7 @@ def test_the_lsu_pipe_is_a_unit_of_l1():
 def test_busy_pipes_have_their_names():
     counters = {
         f"sm__throughput{ELAPSED}": 0.803, f"sm__pipe_alu_cycles_active{ELAPSED}": 0.803,
+        f"sm__inst_executed_pipe_alu{ELAPSED}": 0.4,
         f"sm__pipe_fp64_cycles_active{ELAPSED}": 0.756, f"sm__inst_executed_pipe_xu{ELAPSED}": 0.01,
     }  # fmt: skip
     assert first(kernel(counters=counters)).evidence.startswith("ALU at 80% of the peak, FP64 at 76%; then")

@@ -47,7 +47,7 @@ def _shows_waste(launch: Launch, unit: str) -> bool:
     They do not show instructions and loads that larger tiles would save: pipes that are busy with few FLOPs, and a
     matrix product at the limit of a cache.
     """
-    if not launch.has_utilization:
+    if not launch.kernel.counters:
         return True
     if unit == "sm":
         tensor = max((s for pipe, s in launch.pipe_seconds.items() if pipe.startswith("tensor_")), default=0.0)
