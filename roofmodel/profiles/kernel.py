@@ -166,6 +166,14 @@ class Call(NamedTuple):
     in_graph: bool = False  # it launched a CUDA graph: the kernel is one of the graph, not one of the operator
 
 
+class ToolRule(NamedTuple):
+    """What a rule of the profiler itself says of a launch."""
+
+    reason: str  # a name in `roofline.reasons.REASONS`
+    evidence: str
+    saves: float | None  # the share of the time that following it saves, as the tool estimates; None: not stated
+
+
 class Limit(NamedTuple):
     """The largest possible value of a column, for one launch, and how a warning names the column.
 
@@ -275,6 +283,7 @@ class Kernel:
     dram = Attribute[float | None](float, "sum")  # bytes by memory level: `Traffic`
     l2 = Attribute[float | None](float, "sum")
     l1 = Attribute[float | None](float, "sum")
+    rules = Attribute[tuple[ToolRule, ...]](Hashable, default=())  # of the tool
     # Of copies and memsets: `CopySize`
     copied_bytes = Attribute[int | None](int, name="bytes")
     direction = Attribute[str | None](str)

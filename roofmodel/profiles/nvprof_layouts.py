@@ -101,7 +101,7 @@ class _Csv(_Table):
         return cells is None or len(cells) < len(self.columns)
 
     def row(self, line: str) -> Row | None:
-        cells = split(line)
+        cells = self.with_whole_name(line, split(line))
         if cells is None or len(cells) != len(self.columns):
             if line[0] not in '"0123456789+-,' and line.count(",") < len(self.columns) - 1:
                 return {}  # output of the program
@@ -119,6 +119,18 @@ class _Csv(_Table):
         if not self.units and self.kind in ("launch", "summary") and not re.fullmatch(r"[\d.]+[num]?s", timed):
             raise ValueError("the row of units below the header is missing, so times are ambiguous")
         return row
+
+    def with_whole_name(self, line: str, cells: list[str] | None) -> list[str] | None:
+        """The cells, with the commas in a name that has no quotes: nvprof quotes it, but other programs may not.
+
+        Commas before the name are those of columns, unless the name then starts with a digit: decimal commas.
+        """
+        more = len(cells or ()) - len(self.columns)
+        if cells is None or more <= 0 or '"' in line or "Name" not in self.columns:
+            return cells
+        at = self.columns.index("Name")
+        name = ",".join(line.rstrip("\r\n").split(",")[at : at + more + 1])
+        return cells if name[:1].isdigit() else [*cells[:at], name, *cells[at + more + 1 :]]
 
 
 class _Text(_Table):

@@ -14,7 +14,7 @@ from roofmodel.roofline.categories import category
 from roofmodel.roofline.launches import LIMIT, Launch
 from roofmodel.roofline.naming import short_names
 from roofmodel.roofline.points import Reason, group_name
-from roofmodel.roofline.reasons import BOUNDS, REASONS, rank, reasons
+from roofmodel.roofline.reasons import BOUNDS, NOTHING, REASONS, rank, reasons
 
 JUDGED = 2000  # launches: the longest ones of a profile
 SHOWN = 8  # kernels in a list of reasons
@@ -63,8 +63,10 @@ def not_judged(profile: Profile, device: Device | None) -> list[str]:
     amd = profile.tool == "rocprof" or any(each.amd for each in profile.evidence)
     if amd or (device is not None and device.vendor not in (None, "NVIDIA")):
         return []
-    known = {name for kernel in profile.kernels.longest(JUDGED) for name in Launch(kernel, device).counters}
-    return [rule.title for rule in REASONS if not known.issuperset(rule.needs)]
+    longest = profile.kernels.longest(JUDGED)
+    known = {name for kernel in longest for name in Launch(kernel, device).counters}
+    stated = {rule.reason for kernel in longest for rule in kernel.rules}  # by the tool itself
+    return [rule.title for rule in REASONS if not known.issuperset(rule.needs) and rule.name not in stated]
 
 
 def collecting(profile: Profile, device: Device | None) -> str:
@@ -84,7 +86,8 @@ class Why(NamedTuple):
     @property
     def saves(self) -> float | None:
         """The time that removing the first reason saves, in seconds; None if it is unknown or nothing."""
-        return (self.reasons[0].seconds if self.reasons else 0.0) or None
+        first = self.reasons[0] if self.reasons else None
+        return None if first is None or first.evidence.startswith(NOTHING) else first.seconds or None
 
 
 def listed_reasons(judged: Mapping[str, Sequence[Reason]], missing: Sequence[str]) -> list[Why]:

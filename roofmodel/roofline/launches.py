@@ -39,11 +39,12 @@ _PIPE = re.compile(
 )
 PIPES = {
     "alu": "ALU", "fma": "FMA", "fmaheavy": "FMA heavy", "fp64": "FP64", "fp16": "FP16", "lsu": "LSU", "xu": "XU",
-    "tex": "TEX", "adu": "ADU", "cbu": "CBU", "uniform": "uniform", "tma": "TMA", "tensor": "tensor",
+    "tex": "TEX", "adu": "ADU", "cbu": "CBU", "uniform": "uniform", "tma": "TMA", "shared": "tensor or FP64",
+    "tensor": "tensor",
     "tensor_op_hmma": "tensor HMMA", "tensor_op_imma": "tensor IMMA", "tensor_op_dmma": "tensor FP64",
     "tensor_op_gmma": "tensor GMMA", "tensor_type_hmma_hgmma_qgmma_imma_igmma_bmma_bgmma": "tensor GMMA",
 }  # fmt: skip
-"""The pipes in names of counters -> their names in Nsight Compute. `shared` is the sum of FP64 and tensor."""
+"""The pipes in names of counters -> their names in Nsight Compute. The shared one is for both FP64 and tensor cores."""
 LIMIT, _THEORETICAL = "launch__occupancy_limit_", "sm__maximum_warps_per_active_cycle_pct"
 _LIMITERS = {"registers": "registers", "shared_memory": "shared_mem", "block_size": "blocks", "barriers": "barriers"}
 
@@ -193,6 +194,8 @@ class Launch:
                     found[name] = max(used, found.get(name, 0.0))
         if any(name.startswith("tensor ") for name in found):
             found.pop("tensor", None)
+        if any((name.startswith("tensor") and name != PIPES["shared"]) or name == "FP64" for name in found):
+            found.pop(PIPES["shared"], None)
         if found and (issue := self.utilization("smsp__issue_active")) is not None:
             found["instruction issue"] = issue
         return found

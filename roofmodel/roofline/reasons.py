@@ -16,12 +16,15 @@ of `causes`). A counter that is not read yet also needs its name in `profiles/nc
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from roofmodel.devices.device import Device
-from roofmodel.profiles.kernel import Kernel
+from roofmodel.numbers import units
+from roofmodel.profiles.kernel import Kernel, ToolRule
 from roofmodel.roofline.categories import category
 from roofmodel.roofline.causes import blocks, bounds, memory, work
 from roofmodel.roofline.causes.bounds import BUSY_SMS, NOTHING
-from roofmodel.roofline.causes.rule import AT_CEILING, Rule
+from roofmodel.roofline.causes.rule import AT_CEILING, Rule, stalls
 from roofmodel.roofline.launches import LIMIT, Launch, Terms
 from roofmodel.roofline.points import Reason
 
@@ -29,6 +32,7 @@ __all__ = ["AT_CEILING", "BOUNDS", "NOTHING", "REASONS", "TITLES", "rank", "reas
 
 SHORTEST = 1e-6  # seconds of an empty kernel, about
 RELEVANT = 0.02  # of the time: smaller costs are no reasons
+AGREES = 2  # times: two estimates of a saving agree
 _L2 = "lts__throughput.avg.pct_of_peak_sustained_elapsed"
 
 REASONS = (
@@ -120,12 +124,48 @@ def reasons(kernel: Kernel, device: Device | None, gap: float = 0.0) -> list[Rea
         if removed.known:
             changed = removed.terms.busy != terms.busy and rule.removed
             terms = removed.terms._replace(without=(*terms.without, rule.removed) if changed else terms.without)
-    costly.sort(key=rank)
+    costly = sorted(_with_tool_rules(launch, costly, invocations), key=rank)
     if costly and costly[0].reason == "low_clock":
         costly = []
     if bound is not None and (not costly or costly[0].seconds < (1 - AT_CEILING) * (kernel.seconds or 0)):
-        return [bound, *(reason for reason in costly if reason != bound)]
+        bound = next((reason for reason in costly if reason.reason == bound.reason), bound)  # with the tool's rule
+        return [bound, *(reason for reason in costly if reason.reason != bound.reason)]
     return costly
+
+
+def _with_tool_rules(launch: Launch, own: Sequence[Reason], invocations: int) -> Iterator[Reason]:
+    """The reasons with what the rules of the profiler say of them, then the rules of which the counters show nothing.
+
+    The tool's estimate is a cost only of a reason that needs counters which the file lacks, and not of an occupancy.
+    """
+    stated: dict[str, ToolRule] = {}
+    for rule in launch.kernel.rules:
+        known = stated.get(rule.reason)
+        if known is None or (rule.saves or 0.0) > (known.saves or 0.0):
+            stated[rule.reason] = rule
+    if "latency" in stated and stalls(launch):  # the evidence of our own reason
+        del stated["latency"]
+    for reason in own:
+        if reason.reason not in stated:
+            yield reason
+            continue
+        rule = stated.pop(reason.reason)
+        estimate = (rule.saves or 0.0) * launch.seconds * invocations
+        differs = estimate and not reason.seconds / AGREES <= estimate <= reason.seconds * AGREES
+        also = f", which estimates {units.seconds(estimate)}" if differs else ""
+        yield reason._replace(evidence=f"{reason.evidence}; ncu: {rule.evidence}{also}")
+    for name, rule in stated.items():
+        estimate = (rule.saves or 0.0) * launch.seconds * invocations
+        declared = next(each for each in REASONS if each.name == name)
+        judged = declared.needs and launch.counters.keys() >= {*declared.needs}
+        if name in BOUNDS or estimate < RELEVANT * launch.seconds * invocations:
+            continue
+        evidence, cost = f"ncu: {rule.evidence}", estimate
+        if judged or name in _OCCUPANCY:
+            why = "the counters show no such cost" if judged else "whether warps wait for latencies is unknown"
+            evidence, cost = f"{evidence}, which estimates {units.seconds(estimate)}; {why}", 0.0
+        most = 0.0 if judged else estimate
+        yield Reason(name, cost, evidence, most, launch.seconds * invocations, source="ncu")
 
 
 def _cost(before: Terms, after: Terms) -> float:

@@ -165,6 +165,10 @@ def _merge(run: LaunchTable, table: LaunchTable) -> None:
         others = table.launches.cells(name)
         pairs = zip(run.launches.cells(name), places, strict=True)
         run.launches.set(name, [own or others[place] for own, place in pairs])
+    if table.launches.has("rules"):
+        others = table.launches.cells("rules")
+        every = zip(run.launches.cells("rules"), places, strict=True)
+        run.launches.set("rules", [own or others[place] for own, place in every])
     run.metrics |= table.metrics
     run.evidence.extend(e for e in table.evidence if e not in run.evidence)
     run.warnings.extend(table.warnings)

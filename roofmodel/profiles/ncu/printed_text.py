@@ -16,11 +16,11 @@ that of the details page; labels are read as in its CSV (`metric_names.canonical
 from __future__ import annotations
 
 import re
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from roofmodel.errors import ProfileError, shorten
 from roofmodel.profiles.cell_values import LocaleNumbers, parse_unit
-from roofmodel.profiles.ncu import metric_names
+from roofmodel.profiles.ncu import metric_names, tool_rules
 from roofmodel.profiles.ncu.launch_tables import LaunchTable
 from roofmodel.profiles.ncu.layouts import LongReader
 from roofmodel.profiles.signatures import NCU_LAUNCH
@@ -40,7 +40,23 @@ _SECTION = re.compile(r"\s{4,}Section: (.{1,99}?)\s*\n")
 _VALUE = r"((?:\(!\) )?\S+(?: \(.+\))?)\s*\n"
 _METRIC = re.compile(rf"\s{{4,}}(\w{{1,99}}__[\w.]{{1,199}})\s+(?:([A-Za-z%][\w/%]*)\s+)?{_VALUE}")
 # The line above and below the rows has the widths of label and unit. A summary has minimum, maximum and average.
-_RULE = re.compile(r" {4}(-{2,200}) (-{2,99}) -{2,99}( -{2,99} -{2,99})?\s*\n")
+_TABLE_RULE = re.compile(r" {4}(-{2,200}) (-{2,99}) -{2,99}( -{2,99} -{2,99})?\s*\n")
+_RULE = re.compile(r" {4}(OPT|INF|WRN) {3}(?:Est\.( Local)? Speedup: ([\d.]+%)|(\S.*?))\s*\n")
+_RULE_TEXT = re.compile(r" {9,}(\S.{0,400}?)\s*\n")
+
+
+class _Rule(NamedTuple):
+    """A rule of the tool, of which the lines are read."""
+
+    kind: str
+    speedup: float | None
+    scope: str
+    text: list[str]
+
+
+def _new_rule(match: re.Match[str]) -> _Rule:
+    kind, local, speedup, text = match.groups()
+    return _Rule(kind, tool_rules.speedup_share(speedup or ""), "local" if local else "global", [text] if text else [])
 
 
 def parse(stream: BinaryIO, file: str) -> list[LaunchTable]:
@@ -57,8 +73,22 @@ def parse(stream: BinaryIO, file: str) -> list[LaunchTable]:
         launch: list[str] = []  # the identifying cells of the current launch
         section = invocations = ""
         label: re.Pattern[str] | None = None  # label, unit and value of a row of the current table
+        rule: _Rule | None = None
+
+        def add_rule(rule: _Rule, launch: list[str]) -> None:
+            each_launch.launch(launch)
+            each_launch.add_rule(rule.kind, " ".join(rule.text), rule.speedup, rule.scope)
+
         for line in lines:
-            if match := _PROCESS.fullmatch(line):
+            if rule and (match := _RULE_TEXT.fullmatch(line)):
+                rule.text.append(match[1])
+                continue
+            if rule and launch and not invocations:
+                add_rule(rule, launch)
+            rule = None
+            if match := _RULE.fullmatch(line):
+                rule = _new_rule(match)
+            elif match := _PROCESS.fullmatch(line):
                 process = [match[1], match[2]]
             elif match := _LAUNCH.fullmatch(line):
                 number += 1
@@ -69,7 +99,7 @@ def parse(stream: BinaryIO, file: str) -> list[LaunchTable]:
                 launch = []  # a launch in another form: its metrics are not read
             elif match := _SECTION.fullmatch(line):
                 section = match[1]
-            elif match := _RULE.fullmatch(line):
+            elif match := _TABLE_RULE.fullmatch(line):
                 mean = r"\S+\s+\S+\s+" if match[3] else ""
                 label = re.compile(rf"    (.{{{len(match[1])}}}) (.{{{len(match[2])}}})\s+{mean}{_VALUE}")
             elif not invocations and (match := _METRIC.fullmatch(line)):
@@ -86,6 +116,8 @@ def parse(stream: BinaryIO, file: str) -> list[LaunchTable]:
                     summary.row([*launch, section, name, unit, value, invocations])
                 elif _is_read(name, unit, section):
                     each_launch.row([*launch, section, name, unit, value])
+        if rule and launch and not invocations:
+            add_rule(rule, launch)
         tables = [reader.finish(number) for number, reader in enumerate((each_launch, summary))]
         return [table for table in tables if len(table.launches)]
 

@@ -10,13 +10,14 @@ import math
 import os
 import shlex
 import sys
+from collections.abc import Iterator
 from functools import cache
 from typing import Any, BinaryIO
 
 from roofmodel.errors import ProfileError, shorten
 from roofmodel.files.text_files import printable
-from roofmodel.profiles.kernel import Evidence, extent
-from roofmodel.profiles.ncu import metric_names
+from roofmodel.profiles.kernel import Evidence, ToolRule, extent
+from roofmodel.profiles.ncu import metric_names, tool_rules
 from roofmodel.profiles.ncu.device_attributes import ATTRIBUTE, ATTRIBUTES, evidence, in_base_units, scale
 from roofmodel.profiles.ncu.launch_tables import LaunchTable
 from roofmodel.profiles.signatures import NCU_REPORT
@@ -99,6 +100,7 @@ def _read(action: Any, number: int, table: LaunchTable) -> None:
         block=extent(_whole(identity.get(f"launch__block_dim_{axis}")) for axis in "xyz"),
         capability=device_evidence.compute_capability,
         nvtx=_ranges(action.nvtx_state()),
+        rules=tuple(_rules(action)) or None,
     )
     for name in filter(_is_read, names):
         value = action.metric_by_name(name).value()
@@ -114,6 +116,20 @@ def _read(action: Any, number: int, table: LaunchTable) -> None:
             table.launches.declare(**{name: float})
             cells[name] = in_base_units(value, factor)
     table.launches.add(**cells)
+
+
+def _rules(action: Any) -> Iterator[ToolRule]:
+    """The rules of the tool that state a reason. Reports and packages before 2022 have no method for them."""
+    results = action.rule_results_as_dicts() if hasattr(action, "rule_results_as_dicts") else ()
+    for result in results:
+        message, estimate = result.get("rule_message") or {}, result.get("speedup_estimation") or {}
+        kind = "OPT" if "OPT" in str(message.get("type", "")).upper() else "INF"
+        scope = "local" if "LOCAL" in str(estimate.get("type", "")).upper() else "global"
+        speedup = estimate.get("speedup")
+        share = min(speedup / 100, 1.0) if isinstance(speedup, int | float) and speedup > 0 else None
+        text = printable(str(message.get("message", "")))
+        if rule := tool_rules.tool_rule("OPT" if share is not None else kind, text, share, scope):
+            yield rule
 
 
 # Cached: every result has the same names.

@@ -15,8 +15,8 @@ from typing import NamedTuple
 from roofmodel.errors import Command, Message, ProfileError, shorten
 from roofmodel.files.text_files import printable
 from roofmodel.profiles import cell_values
-from roofmodel.profiles.kernel import Extent, KernelTable, ReaderWarning
-from roofmodel.profiles.ncu import metric_names
+from roofmodel.profiles.kernel import Extent, KernelTable, ReaderWarning, ToolRule
+from roofmodel.profiles.ncu import metric_names, tool_rules
 from roofmodel.profiles.ncu.device_attributes import in_base_units, nvtx_names, scale
 from roofmodel.profiles.ncu.launch_tables import LaunchTable, pad
 from roofmodel.profiles.signatures import NCU_HEADER
@@ -88,6 +88,7 @@ class RowReader:
         self.line = array("q")  # first line of each launch
         self.highest: dict[object, int] = {}  # highest ID of each process
         self.place: dict[tuple[object, ...], int] = {}  # launch -> its index, built only if IDs repeat
+        self.rules: dict[int, list[ToolRule]] = {}  # of a launch, by its index
 
     def extra_identity_columns(self) -> tuple[str, ...]:
         """Further columns of this layout that determine the kind of a launch."""
@@ -121,6 +122,8 @@ class RowReader:
             if column.values:
                 launches.declare(**{name: float})
                 launches.put(name, column.values)
+        if self.rules:
+            launches.set("rules", [tuple(self.rules.get(place, ())) or None for place in range(len(self.ids))])
         launches.fill(file=self.lines.file, part=f"{number + 1}/" if number else "")
         return self.table
 
@@ -223,6 +226,16 @@ class RowReader:
         if not number:
             raise self.fail(f"{shorten(self.cell(fields, 'Invocations'))} is not a valid number of invocations")
         return number
+
+    def add_rule(self, kind: str, description: str, speedup: float | None, scope: str) -> None:
+        """Add a rule of the tool to the current launch, and the metrics that only its text states."""
+        if rule := tool_rules.tool_rule(kind, description, speedup, scope):
+            self.rules.setdefault(self.open, []).append(rule)
+        for name, value in tool_rules.stated_metrics(description):
+            values = self.column(name).values
+            if self.open >= len(values):
+                pad(values, self.open)
+                values.append(value)
 
     def column(self, name: str) -> MetricColumn:
         """The column of a metric that is read, created if new."""

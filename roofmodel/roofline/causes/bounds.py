@@ -71,8 +71,9 @@ def bound(unit: str) -> Callable[[Launch, Terms], Removed | None]:
         share = terms.busy[unit] / launch.seconds * (DRAM_REACHED if unit == "dram" else 1)
         at_ceiling = terms.busy[unit] >= AT_CEILING * launch.seconds
         counted = any(flops is not None for flops in launch.kernel.flops)
-        if unit == "sm" and at_ceiling and launch.has_utilization and not counted and not launch.pipes:
-            text = f"{BUSY_SMS}{share:.0%}; collect FLOPs to see whether the work is useful"
+        if unit == "sm" and at_ceiling and launch.has_utilization and not counted:
+            pipes = f" ({_pipes(launch, share)})" if launch.pipes else ""
+            text = f"{BUSY_SMS}{share:.0%}{pipes}; collect FLOPs to see whether the work is useful"
             return Removed(terms._replace(waiting=0.0), text, known=False)
         nothing = NOTHING * (at_ceiling and _shows_waste(launch, unit))
         known = unit == "sm" and launch.device is not None and launch.kernel.flops.fp32 is not None
@@ -97,7 +98,8 @@ def latency(launch: Launch, terms: Terms) -> Removed | None:
     if terms.without:
         text = f"{', '.join(terms.without)}, no unit would be busy more than {share}"
     if waits and sum(waits.values()):
-        first = max(waits, key=lambda name: waits[name])
+        named = {name: value for name, value in waits.items() if name != "misc"} or waits
+        first = max(named, key=lambda name: named[name])
         text += f"; warps wait for {STALLS[first]} ({waits[first] / sum(waits.values()):.0%} of their stalls)"
         loads, instructions = launch.get(_LOADS), launch.get("smsp__inst_executed.sum")
         if first == "long_scoreboard" and loads and instructions:

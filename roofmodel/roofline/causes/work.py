@@ -19,7 +19,9 @@ ACTIVE_THREADS = "smsp__thread_inst_executed_per_inst_executed.ratio"
 _FASTER = 1.1  # times the peak of the CUDA cores: GeForce's tensor cores are as fast in tf32 as fp32
 _TENSOR = {"fp32": ("tensor_tf32", "tensor_fp16"), "fp16": ("tensor_fp16",), "fp64": ("tensor_fp64",)}
 """The tensor formats for the formats of CUDA cores, the closest one first."""
-_LIBRARY_FP32 = re.compile(r"(?<![a-z0-9])sgemm|scudnn|_sgemm_|simt_s(gemm|fprop|dgrad|wgrad)", re.I)
+_LIBRARY_FP32 = re.compile(
+    r"(?<![a-z0-9])sgemm|scudnn|_sgemm_|simt_s(gemm|fprop|dgrad|wgrad)|(gemm|fprop|dgrad|wgrad)_f32f32_f32f32_f32", re.I
+)
 
 
 def _tensor_pipe(device: Device, pipe: str) -> str | None:
