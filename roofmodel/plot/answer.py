@@ -43,7 +43,7 @@ from roofmodel.roofline.judged_kernels import (
 from roofmodel.roofline.launches import issue_peak, transactions_per_second
 from roofmodel.roofline.panel import DEVICE_SOURCES, MIN_SHARE, Panel, category_style, provenance
 from roofmodel.roofline.points import Point, Reason, group
-from roofmodel.roofline.reasons import text_of
+from roofmodel.roofline.reasons import rank, text_of
 
 if TYPE_CHECKING:
     from roofmodel.plot.comparison import KernelChange
@@ -278,7 +278,9 @@ def _sentence(row: Why) -> str:
 def reason_sentence(reasons: Sequence[Reason]) -> str:
     """The first reason in words, and the second one if it costs nearly as much."""
     first, *others = reasons
-    second = [reason for reason in others[:1] if reason.seconds >= SECOND * first.seconds > 0]
+    if not first.seconds:  # the cost of neither is known
+        return text_of(first) + "".join(f"; also {text_of(each)}" for each in others[:1] if rank(each)[0] == 0)
+    second = [reason for reason in others[:1] if reason.seconds >= SECOND * first.seconds]
     return text_of(first) + "".join(f"; saves {units.seconds(each.seconds)}: {text_of(each)}" for each in second)
 
 

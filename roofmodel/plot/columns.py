@@ -52,8 +52,8 @@ REASONS_COLUMN = Column(
 
 
 def _flops(row: KernelRow) -> str | None:
-    flops = flops_by_pipe(row.kernel.flops)
-    return _lower_bound(units.si(sum(flops.values())), incomplete(row.kernel.flops, row.device)) if flops else None
+    total, is_partial = sum(flops_by_pipe(row.kernel.flops).values()), incomplete(row.kernel.flops, row.device)
+    return _lower_bound(units.si(total), is_partial) if total or not is_partial else None
 
 
 KERNELS = Table(

@@ -82,7 +82,9 @@ class Collection(NamedTuple):
             metrics = words[0] == "--metrics"
             reasons.append((words[0] if metrics else " ".join(words), why))
             if metrics and self.compute_capability:
-                groups = metric_catalog.collection(self.compute_capability)
+                collected = set(words[1].split(","))
+                groups = [*metric_catalog.collection(self.compute_capability), *metric_catalog.diagnosis()]
+                groups = [group for group in groups if collected.issuperset(group.metrics)]
                 reasons += [(f"  {group.quantity} ({len(group.metrics)})", group.why) for group in groups]
         return reasons
 
@@ -178,11 +180,14 @@ def collect(
     skip: int | None = None,
     count: int | None = None,
     nvprof: bool = False,
+    kernel: str | None = None,
+    why: bool = False,
 ) -> Collection:
     """The command that profiles `program` on the device `hw` (default: a100) and collects the metrics of a roofline.
 
     `nvtx` limits it to launches within a range, `skip` and `count` to a number of launches. `nvprof` collects only
-    times, without replay, on a V100. Raises RoofError for a missing program, a device with unknown metrics, or an
+    times, without replay, on a V100. `why` adds what every reason for a
+    kernel's time needs. Raises RoofError for a missing program, a device with unknown metrics, or an
     invalid number.
     """
     if not program or program[0].startswith("-"):
@@ -207,15 +212,17 @@ def collect(
         )
     if nvprof:
         parts = _nvprof(generation)
-        filters = {"nvtx": nvtx, "skip": skip, "count": count}
+        filters = {"nvtx": nvtx, "skip": skip, "count": count, "kernel": kernel, "why": why}
         notes += [ignored(name, "nvprof prints all launches") for name, value in filters.items() if value]
     else:
-        parts = [*_ncu(generation), *_filter(nvtx, skip, count)]
-        if nvtx is None and count is None:
+        parts = [*_ncu(generation, why), *_filter(nvtx, skip, count, kernel)]
+        if nvtx is None and count is None and kernel is None:
             notes.append(
                 Message(
                     "all launches are replayed, which is slow; limit them with ",
                     Option("nvtx", "RANGE"),
+                    ", ",
+                    Option("kernel", "NAME"),
                     " or ",
                     Option("count", "N"),
                 )
@@ -231,8 +238,10 @@ def collect(
     )
 
 
-def _ncu(generation: str) -> list[CommandOption]:
-    names = [name for group in metric_catalog.collection(generation) for name in group.metrics]
+def _ncu(generation: str, why: bool) -> list[CommandOption]:
+    groups = [*metric_catalog.collection(generation), *(metric_catalog.diagnosis() if why else ())]
+    names = [name for group in groups for name in group.metrics]
+    sections = [*metric_catalog.SECTIONS, *([metric_catalog.PIPES] if why else ())]
     return [
         CommandOption(
             ("--csv", "--page", "raw"),
@@ -244,9 +253,11 @@ def _ncu(generation: str) -> list[CommandOption]:
             ("--metrics", ",".join(names)),
             f"for the roofline on compute capability {generation}, all memory levels, fewer passes than with --set:",
         ),
+        *(CommandOption(("--section", section.name), section.why) for section in sections),
         CommandOption(
             ("--replay-mode", "kernel"),
-            "each kernel runs once per group of counters; its memory is restored in between",
+            "each kernel runs once per group of counters (ncu prints the number of passes); its memory is restored in "
+            "between",
         ),
         CommandOption(
             ("--clock-control", "none"),
@@ -262,8 +273,12 @@ def _ncu(generation: str) -> list[CommandOption]:
     ]
 
 
-def _filter(nvtx: str | None, skip: int | None, count: int | None) -> list[CommandOption]:
+def _filter(nvtx: str | None, skip: int | None, count: int | None, kernel: str | None) -> list[CommandOption]:
     parts = []
+    if kernel is not None:
+        parts.append(
+            CommandOption(("--kernel-name", f"regex:{kernel}"), "only kernels whose name has this regular expression")
+        )
     if nvtx is not None:
         pushed = nvtx if any(mark in nvtx for mark in "/[]") else f"{nvtx}/"
         slash = "" if pushed == nvtx else "; the / selects push/pop ranges, which torch.cuda.nvtx.range makes"
@@ -303,6 +318,8 @@ def ncu_command(
     skip: int | None = None,
     count: int | None = None,
     nvprof: bool = False,
+    kernel: str | None = None,
+    why: bool = False,
 ) -> CollectionCommand:
     """Write the ncu command that collects the metrics for a roofline.
 
@@ -315,13 +332,17 @@ def ncu_command(
         skip: Number of launches to skip at the start.
         count: Largest number of launches to profile.
         nvprof: Print an nvprof command instead, for times on a V100.
+        kernel: Profile only kernels whose name has this regular expression.
+        why: Collect every counter that a reason for a kernel's time needs, for `roof kernels`.
 
     Examples:
         >>> ncu_command(["python", "train.py"], "a100", count=10).line.startswith("ncu --csv --page raw")
         True
     """
     words = values.words("program", program)
-    return CollectionCommand(collect(words, hw, nvtx=nvtx, skip=skip, count=count, nvprof=nvprof))
+    return CollectionCommand(
+        collect(words, hw, nvtx=nvtx, skip=skip, count=count, nvprof=nvprof, kernel=kernel, why=why)
+    )
 
 
 COMMAND = CommandLine(
@@ -334,6 +355,7 @@ COMMAND = CommandLine(
     examples=(
         "roof ncu-command --hw a100 -- python train.py",
         "roof ncu-command --hw h100 --nvtx decode --count 200 -- python serve.py",
+        "roof ncu-command --hw h100 --why --kernel gemm --count 5 -- python serve.py",
         "roof ncu-command --nvprof -- python train.py",
     ),
 )

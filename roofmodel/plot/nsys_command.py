@@ -14,12 +14,18 @@ EXAMPLE = Command("roof nsys-command -- python train.py", 'roofmodel.nsys_comman
 
 
 def collect(
-    program: Sequence[str], *, nvtx: str | None = None, profiler_api: bool = False, gpu_metrics: bool = False
+    program: Sequence[str],
+    *,
+    nvtx: str | None = None,
+    profiler_api: bool = False,
+    gpu_metrics: bool = False,
+    why: bool = False,
 ) -> Collection:
     """The command that records a run of `program` and exports it to SQLite.
 
     `nvtx` records only a range, `profiler_api` only what is between cudaProfilerStart and cudaProfilerStop;
-    `gpu_metrics` samples clocks. Raises WorkloadError for a missing program and for both ways to limit the recording.
+    `gpu_metrics` samples clocks, `why` also records what else can make a run slow.
+    Raises WorkloadError for a missing program and for both ways to limit the recording.
     """
     if not program or program[0].startswith("-"):
         problem = f"{shorten(program[0])} is not a program" if program else "no program to profile was given"
@@ -54,7 +60,12 @@ def collect(
         )
     if nvtx is not None or profiler_api:
         parts.append(CommandOption(("--capture-range-end", "stop"), "the program goes on after the range"))
-    if gpu_metrics:
+    if why:
+        parts += [
+            CommandOption(("--cuda-um-gpu-page-faults", "true"), "page faults of managed memory on the GPU"),
+            CommandOption(("--cuda-um-cpu-page-faults", "true"), "the same on the CPU"),
+        ]
+    if gpu_metrics or why:
         parts.append(
             CommandOption(("--gpu-metrics-devices", "all"), "clocks and power: `roof jitter` compares the GPUs")
         )
@@ -79,7 +90,12 @@ def collect(
 
 @checked
 def nsys_command(
-    program: Iterable[str] = (), *, nvtx: str | None = None, profiler_api: bool = False, gpu_metrics: bool = False
+    program: Iterable[str] = (),
+    *,
+    nvtx: str | None = None,
+    profiler_api: bool = False,
+    gpu_metrics: bool = False,
+    why: bool = False,
 ) -> CollectionCommand:
     """Write the Nsight Systems command that records a run for `trace` and `jitter`, and exports it to SQLite.
 
@@ -88,13 +104,14 @@ def nsys_command(
         nvtx: Record only this NVTX range.
         profiler_api: Record only between cudaProfilerStart and cudaProfilerStop (torch.cuda.profiler.start and stop).
         gpu_metrics: Sample clocks and power of all GPUs, too.
+        why: Record everything that can make a run slow: the samples of gpu_metrics, and page faults of managed memory.
 
     Examples:
         >>> nsys_command(["python", "train.py"], nvtx="step 10").line.startswith("nsys profile --trace cuda,nvtx")
         True
     """
     words = values.words("program", program)
-    return CollectionCommand(collect(words, nvtx=nvtx, profiler_api=profiler_api, gpu_metrics=gpu_metrics))
+    return CollectionCommand(collect(words, nvtx=nvtx, profiler_api=profiler_api, gpu_metrics=gpu_metrics, why=why))
 
 
 COMMAND = CommandLine(

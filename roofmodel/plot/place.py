@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roofmodel.devices.device import Device, Hardware
@@ -17,6 +18,7 @@ from roofmodel.plot.above_roof import finding_warnings, with_findings
 from roofmodel.plot.ncu_command import collection_advice, collection_warnings
 from roofmodel.plot.stated_flops import StatedFlops, refuse_unused, stated_flops, with_stated_flops
 from roofmodel.profiles.kernel import Flops, Kernel, KernelTable, Profile, Traffic
+from roofmodel.profiles.ncu.rates import with_rates
 from roofmodel.roofline import points
 from roofmodel.roofline.ceilings import Ceilings, choose_ceilings
 from roofmodel.roofline.device import DeviceIdentification, identify
@@ -124,13 +126,16 @@ def place(
     for run in runs or [DeviceRun(hw, Profile("", (), KernelTable()))]:
         identification = identify(run.profile.evidence, run.hw, run.profile.files)
         may_be_locked = run.profile.tool == "ncu" and not times
-        chosen = choose_ceilings(identification.device, clock, ceilings, run.profile.kernels, may_be_locked)
         profile, works = run.profile, list["KernelWork"]()
+        if profile.tool == "ncu":
+            profile = replace(profile, kernels=with_rates(profile.kernels, profile.evidence, seconds=1.0))
+        only_rates = profile.kernels is not run.profile.kernels
+        chosen = choose_ceilings(identification.device, clock, ceilings, profile.kernels, may_be_locked)
         if profile.tool == "torch":  # which records shapes
             from roofmodel.roofline.counted_kernels import with_counts
 
             profile, works = with_counts(profile, chosen.device)
-        judged = reasons_by_group(profile, identification.device, by) if files else {}
+        judged = reasons_by_group(run.profile if only_rates else profile, identification.device, by) if files else {}
         missing = tuple(not_judged(profile, identification.device)) if files else ()
         warps = tuple(instruction_points(profile.kernels.longest(JUDGED), by, chosen.device, chosen.clock))
         if statements:
@@ -142,6 +147,8 @@ def place(
         )
         point_warnings += _count_warnings(profile, works)
         placed_points = [point._replace(reasons=tuple(judged.get(point.name, ()))) for point in placed_points]
+        if only_rates:
+            placed_points = [point._replace(seconds=None, share=None) for point in placed_points]
         single = placed_points if by == "name" else points.points(_groups(profile, "name"), chosen.device)
         report: Estimate | str = ""
         run_warnings: list[Text] = [*run.profile.warnings, *identification.warnings, *chosen.notes, *point_warnings]

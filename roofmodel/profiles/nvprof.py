@@ -17,9 +17,10 @@ l2_write_transactions, of 32 bytes. KB, MB and GB are powers of 1024: nvprof pri
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from itertools import repeat
 from typing import Any, BinaryIO
 
 from roofmodel.errors import ProfileError, shorten
@@ -60,7 +61,36 @@ _DESCRIBED = {
     "l2writetransactions": "l2_write_transactions",
     "achievedoccupancy": "achieved_occupancy",
 }
-_USED = {*_DESCRIBED.values(), "flop_count_sp_add", "flop_count_sp_mul", "flop_count_sp_fma"}
+_ELAPSED = ".avg.pct_of_peak_sustained_elapsed"
+_STALLED = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
+# What explains the time of a kernel -> the metric of Nsight Compute with the same meaning, and its value for 1 (100 %).
+_DIAGNOSTIC: Mapping[str, tuple[str, float]] = {
+    "gld_efficiency": ("smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.ratio", 32),
+    "gst_efficiency": ("smsp__sass_average_data_bytes_per_sector_mem_global_op_st.ratio", 32),
+    "shared_efficiency": ("shared_efficiency", 1),  # requested / required bytes
+    "warp_execution_efficiency": ("smsp__thread_inst_executed_per_inst_executed.ratio", 32),
+    "issue_slot_utilization": (f"smsp__issue_active{_ELAPSED}", 1),
+    "dram_utilization": (f"gpu__dram_throughput{_ELAPSED}", 1), "l2_utilization": (f"lts__throughput{_ELAPSED}", 1),
+    "tex_utilization": (f"l1tex__throughput{_ELAPSED}", 1), "shared_utilization": (f"l1tex__throughput{_ELAPSED}", 1),
+    **{
+        f"{fu}_fu_utilization": (f"sm__pipe_{pipe}_cycles_active{_ELAPSED}", 1)
+        for fu, pipe in {
+            "single_precision": "fma", "double_precision": "fp64", "half_precision": "fp16", "special": "xu",
+            "ldst": "lsu", "cf": "cbu", "tex": "tex", "tensor_precision": "tensor",
+        }.items()
+    },
+    **{
+        f"stall_{wait}": (_STALLED.format(name), 1)
+        for wait, name in {
+            "memory_dependency": "long_scoreboard", "exec_dependency": "wait", "sync": "barrier",
+            "inst_fetch": "no_instruction", "texture": "tex_throttle", "memory_throttle": "lg_throttle",
+            "pipe_busy": "math_pipe_throttle", "constant_memory_dependency": "imc_miss", "other": "misc",
+            "not_selected": "not_selected", "sleeping": "sleeping",
+        }.items()
+    },
+}  # fmt: skip
+_USED = {*_DESCRIBED.values(), "flop_count_sp_add", "flop_count_sp_mul", "flop_count_sp_fma", *_DIAGNOSTIC}
+_LEVEL = re.compile(r"(?:Idle|Low|Mid|High|Max) \((\d+)\)")  # a utilization, of 10
 
 
 @dataclass
@@ -258,6 +288,17 @@ def _interpret(content: _NvprofContent) -> None:
     }  # fmt: skip
     for name, cells in columns.items():
         content.counted.set(name, [None if cell is None else float(cell) for cell in cells])
+    for metric in sorted(content.averages.keys() & _DIAGNOSTIC.keys()):
+        counter, whole = _DIAGNOSTIC[metric]
+        known = content.counted.cells(counter) if counter in content.counted.columns else repeat(None)
+        values = [
+            before if average is None else max(float(average) * whole, before or 0.0)
+            for average, before in zip(
+                map(content.averages[metric].get, range(len(content.counted))), known, strict=False
+            )
+        ]
+        content.counted.declare(**{counter: float})
+        content.counted.set(counter, values)
 
 
 def _first_known(first: Sequence[Any], second: Sequence[Any]) -> list[Any]:
@@ -318,8 +359,12 @@ def _average(metric: str, cell: str) -> Decimal | None:
     """The value of a metric in `_USED`: a count, or bytes with a binary prefix; None for an overflow."""
     if metric not in _USED:
         return None
-    match = re.fullmatch(r"(.*?)\s*([KMGT]?B|)", cell)
+    if level := _LEVEL.fullmatch(cell.strip()):
+        return Decimal(level[1]) / 10
+    match = re.fullmatch(r"(.*?)\s*([KMGT]?B|%|)", cell)
     value = cell_values.parse_number(match[1]) if match else None
+    if value is not None and match is not None and match[2] == "%":
+        return value / 100
     if value is not None and value < 0:
         raise ValueError(f"{metric} is {shorten(cell)}, but counts cannot be negative")
     return None if value is None or match is None else value * _BYTES[match[2]]

@@ -120,6 +120,7 @@ FORMATS: tuple[ProfileFormat, ...] = (
     ProfileFormat(ROCPROF, signatures.rocprof, "rocprof", joined=True),  # before nsys, which takes any other database
     ProfileFormat("Nsight Systems", signatures.nsys, "nsys"),
     ProfileFormat("the PyTorch profiler", signatures.torch_trace, "torch_trace"),
+    ProfileFormat("the PyTorch profiler", signatures.key_averages, "timelines.torch_averages"),
 )
 
 

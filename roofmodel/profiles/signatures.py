@@ -170,6 +170,13 @@ def without_unit(column: str) -> str:
 
 # --- PyTorch ------------------------------------------------------------------------------------------
 
+KEY_AVERAGES = re.compile(r"^ *Name  .*Self (?!CPU)\w+ .*# of Calls", re.MULTILINE)
+
+
+def key_averages(head: bytes) -> bool:
+    """The printed table of `key_averages()` with the time of a GPU."""
+    return KEY_AVERAGES.search(decode(head)) is not None
+
 
 def torch_trace(head: bytes) -> bool:
     """A Chrome trace."""

@@ -28,6 +28,7 @@ from typing import Any, BinaryIO
 from roofmodel.errors import ProfileError
 from roofmodel.files.json_stream import InvalidNumber, JSONDamage, JSONText
 from roofmodel.files.text_files import printable
+from roofmodel.numbers import units
 from roofmodel.profiles import torch_fields as fields
 from roofmodel.profiles.columns import ColumnTable
 from roofmodel.profiles.kernel import Evidence, KernelTable, copy_direction, host_memory
@@ -42,6 +43,7 @@ _ANNOTATION = re.compile(r"ProfilerStep#|enumerate\(DataLoader\)|Optimizer\.|## 
 _TOGETHER = 1024  # events that are stored at once
 _OTHERS = {"gpu_user_annotation", "python_function"}  # categories of PyTorch that are not read
 _COUNTERS = "cuda_profiler_range"
+_LAUNCH = re.compile(r"(cuda|cu|hip)\w*Launch\w*Kernel|hipLaunchKernel|GraphLaunch", re.I)
 _SIDES = re.compile(r"\((\w+) -> (\w+)\)")
 _BYTES = {
     "float": 4, "double": 8, "half": 2, "bfloat16": 2, "int": 4, "long": 8, "char": 1, "byte": 1, "bool": 1,
@@ -235,7 +237,14 @@ class _Trace:
         rows = kernel_rows(work)
         if not rows:
             content = "hardware counters but no kernel times" if self._has_counters else "no kernels"
-            warnings.append(f"the trace has {content}; {HOW_TO_COLLECT}")
+            launches = sum(_LAUNCH.search(call or "") is not None for call in self.calls.cells("name"))
+            warnings.append(
+                f"the trace has {content}, but {units.count(launches, 'launch', 'es')} by the CPU: CUDA was profiled, "
+                "but not its kernels, as with another profiler at the same time (ncu, nsys, DCGM), in WSL with an "
+                "older driver, or for kernels that ran after the recording stopped (synchronize before its end)"
+                if launches
+                else f"the trace has {content}; {HOW_TO_COLLECT}"
+            )
         is_amd = self._is_amd or any(key.startswith(("hip_", "roctracer", "rocm")) for key in document)
         ran = {*work.select(rows).cells("device")} - {None}
         info = document.get("distributedInfo")

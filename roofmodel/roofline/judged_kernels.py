@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from operator import itemgetter
 from typing import NamedTuple
@@ -10,6 +11,7 @@ from typing import NamedTuple
 from roofmodel.devices.device import Device
 from roofmodel.numbers import units
 from roofmodel.profiles.kernel import Kernel, KernelTable, Profile
+from roofmodel.profiles.ncu.rates import with_rates
 from roofmodel.roofline.categories import category
 from roofmodel.roofline.launches import LIMIT, Launch
 from roofmodel.roofline.naming import short_names
@@ -50,7 +52,9 @@ def reasons_by_launch(profile: Profile, device: Device | None) -> Callable[[Kern
 
 
 def _counted(profile: Profile, device: Device | None) -> Profile:
-    """The profile with the work that the shapes of its operators state; only PyTorch records them."""
+    """The profile with the work that the shapes of operators state, which only PyTorch records, or its rates."""
+    if profile.tool == "ncu":
+        return replace(profile, kernels=with_rates(profile.kernels, profile.evidence))
     if device is None or profile.tool != "torch":
         return profile
     from roofmodel.roofline.counted_kernels import with_counts

@@ -1,5 +1,6 @@
 """The ncu and nvprof commands that collect the metrics of a roofline."""
 
+import gzip
 import json
 import shlex
 from pathlib import Path
@@ -12,6 +13,7 @@ from roofmodel.plot.ncu_command import CollectionCommand, collect, collection_ad
 from roofmodel.profiles.ncu import metric_catalog
 from roofmodel.report.base import as_json
 from roofmodel.report.printing import flag
+from roofmodel.roofline.reasons import REASONS
 
 TOY = Path(__file__).parents[2] / "examples" / "toy-gpu.yaml"
 
@@ -54,6 +56,37 @@ def test_replay_clock_and_cache_options_are_always_set_and_filters_when_given():
     assert after(command, "--nvtx-include") == "step 3/"  # ncu's syntax for push/pop ranges
     assert (after(command, "--launch-skip"), after(command, "--launch-count")) == ("0", "2")
     assert after(collect(["x"], nvtx="outer/*/inner/").command, "--nvtx-include") == "outer/*/inner/"
+
+
+def sections(command):
+    return [command[i + 1] for i, word in enumerate(command) if word == "--section"]
+
+
+def test_the_default_tells_memory_compute_occupancy_and_stalls_apart():
+    assert {"SpeedOfLight", "Occupancy", "WarpStateStats"} <= {*sections(collect(["x"]).command)}
+
+
+@pytest.mark.parametrize("hw", ["v100", "t4", "a100", "h100", "b200", "rtx5090"])
+def test_why_collects_every_counter_that_a_reason_needs(hw):
+    collection = collect(["x"], hw, why=True, kernel="gemm")
+    collected = {*after(collection.command, "--metrics").split(",")}
+    listed = {section.name: section for section in (*metric_catalog.SECTIONS, metric_catalog.PIPES)}
+    assert {*sections(collection.command)} == {*listed}
+    collected |= {name for section in listed.values() for name in section.metrics}
+    for rule in REASONS:
+        assert collected >= {*rule.needs}, rule.name
+    assert after(collection.command, "--kernel-name") == "regex:gemm"
+    explained = {part for part, _ in collection.reasons}
+    assert {"--kernel-name regex:gemm", "--replay-mode kernel", "--clock-control none"} <= explained
+
+
+def test_the_sections_have_these_metrics():
+    """Of the raw page that `--set full` wrote on an H100."""
+    page = Path(__file__).parents[1] / "data/gpu/h100/unseen/raw.csv.gz"
+    with gzip.open(page, "rt", encoding="utf-8") as file:
+        header = file.readline()
+    assert all(f'"{name}"' in header for section in metric_catalog.SECTIONS for name in section.metrics)
+    assert all(f'"{name}"' in header for group in metric_catalog.diagnosis() for name in group.metrics)
 
 
 def test_the_line_is_quoted_for_a_shell():

@@ -35,6 +35,12 @@ def test_the_profiler_api_and_clocks_are_options():
     assert "--gpu-metrics-devices" in command
 
 
+def test_why_records_page_faults_and_samples():
+    command = words(why=True)
+    assert {"--gpu-metrics-devices", "--cuda-um-gpu-page-faults"} <= set(command)
+    assert "--cuda-um-gpu-page-faults" not in words()
+
+
 def test_there_is_one_capture_range():
     with pytest.raises(WorkloadError, match="one capture range"):
         roofmodel.nsys_command(["./a.out"], nvtx="step", profiler_api=True)

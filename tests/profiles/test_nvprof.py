@@ -5,9 +5,12 @@ import re
 import pytest
 from hypothesis import given, settings
 
+from roofmodel.devices.device import Device
 from roofmodel.errors import ProfileError
 from roofmodel.profiles import nvprof, signatures
 from roofmodel.profiles.kernel import Evidence
+from roofmodel.roofline.judged_kernels import collecting
+from roofmodel.roofline.reasons import reasons
 from tests.profiles.samples import assert_error_or_table, content, measured, mutilations, profile_of, read_text
 
 HEADER = (
@@ -328,6 +331,44 @@ def test_a_summary_with_the_unit_in_each_cell_needs_no_row_of_units():
 def test_decimal_commas_are_refused_with_what_would_work():
     with pytest.raises(ProfileError, match=r"sample:6: .*LC_ALL=C"):
         read(TRACE.replace("9.245914,41.306943", "9,245914,41,306943"))
+
+
+UNQUOTED = "Time(%),Time,Calls,Avg,Min,Max,Name\n"
+
+
+def test_commas_in_the_unquoted_last_column_are_part_of_the_name():
+    found = read(f"{UNQUOTED}20.92%,237.43ms,150,1.5829ms,1.5103ms,2.1174ms,k1(float*, float*, int)\n")
+    (kernel,) = found.kernels
+    assert (kernel.name, kernel.invocations, kernel.seconds) == ("k1(float*, float*, int)", 150, 0.23743)
+    with pytest.raises(ProfileError, match=r"sample:2: .*LC_ALL=C"):
+        read(f"{UNQUOTED}20,92%,237,43ms,150,1,5829ms,1,5103ms,2,1174ms,k1(float*)\n")
+
+
+PASCAL = """==7== Profiling result:
+==7== Metric result:
+Invocations                               Metric Name                            Metric Description         Min         Max         Avg
+Device "GeForce GTX 1070 (0)"
+    Kernel: void rows(float*)
+          1                            gld_efficiency                 Global Memory Load Efficiency      50.00%      50.00%      50.00%
+          1                         shared_efficiency                      Shared Memory Efficiency      25.00%      25.00%      25.00%
+          1                          dram_utilization                     Device Memory Utilization     Low (2)     Low (2)     Low (2)
+          1                   stall_memory_dependency                  Issue Stall Reasons (Data Req)     80.00%      80.00%      80.00%
+"""  # noqa: E501
+
+
+def test_metrics_of_nvprof_explain_kernels_of_cards_that_ncu_does_not_support():
+    found = read(PASCAL)
+    (kernel,) = found.kernels
+    counters = kernel.counters
+    assert counters["smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.ratio"] == 16  # half of 32 bytes
+    assert counters["gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"] == 0.2
+    assert counters["smsp__average_warps_issue_stalled_long_scoreboard_per_issue_active.ratio"] == 0.8
+    why = {each.reason: each.evidence for each in reasons(kernel, None)}
+    assert why["uncoalesced"] == "loads use 16 of the 32 bytes of a sector"
+    assert why["bank_conflicts"] == "accesses to shared memory use 25% of its banks"
+    assert not any("unused" in text for text in found.warnings)
+    assert collecting(found, None).startswith("nvprof --metrics")
+    assert "ncu" in collecting(found, Device.load("v100"))
 
 
 def test_a_quoted_number_is_read_only_if_unambiguous():

@@ -137,5 +137,68 @@ def collection(generation: str) -> tuple[MetricGroup, ...]:
     )
 
 
+class Section(NamedTuple):
+    """A section of Nsight Compute, whose metrics it names itself on each chip."""
+
+    name: str
+    metrics: tuple[str, ...]  # of those that the reasons for a kernel's time need
+    why: str
+
+
+_ELAPSED = ".avg.pct_of_peak_sustained_elapsed"
+_OP = "l1tex__t_{what}_pipe_lsu_mem_{where}_op_{op}.sum"
+SECTIONS = (
+    Section(
+        "SpeedOfLight", (f"sm__throughput{_ELAPSED}", f"lts__throughput{_ELAPSED}", "sm__cycles_active.avg"),
+        "how busy the SMs, L1, L2 and DRAM are: memory or compute",
+    ),
+    Section(
+        "Occupancy",
+        tuple(f"launch__occupancy_limit_{name}" for name in ("registers", "shared_mem", "blocks", "warps")),
+        "what limits the thread blocks of an SM",
+    ),
+    Section("LaunchStats", ("launch__sm_count",), "grid, blocks, registers and waves"),
+    Section(
+        "WarpStateStats", ("smsp__thread_inst_executed_per_inst_executed.ratio",),
+        "what warps wait for, and the active threads of a warp",
+    ),
+)  # fmt: skip
+"""The sections that tell memory, compute, occupancy and stalls apart."""
+PIPES = Section("ComputeWorkloadAnalysis", (), "each pipe by name: FP64, ALU, FMA, XU, LSU, tensor")
+
+
+def diagnosis() -> tuple[MetricGroup, ...]:
+    """The metrics that the reasons for a kernel's time need besides SECTIONS; the same on all chips of `CHIPS`."""
+    both = ("ld", "st")
+    return (
+        MetricGroup(
+            "memory accesses",
+            (
+                *(_OP.format(what="sectors", where=where, op=op) for where in ("global", "local") for op in both),
+                *(_OP.format(what="requests", where="global", op=op) for op in both),
+                *(f"smsp__sass_average_data_bytes_per_sector_mem_global_op_{op}.ratio" for op in both),
+            ),
+            "uncoalesced accesses, partial sectors, local memory (spills)",
+        ),
+        MetricGroup(
+            "bank conflicts",
+            (
+                *(f"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{op}.sum" for op in (*both, "atom")),
+                "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",
+            ),
+            "conflicts in shared memory, and all of its wavefronts",
+        ),
+        MetricGroup(
+            "atomics",
+            tuple(f"lts__d_atomic_input_cycles_active.{which}{_ELAPSED[4:]}" for which in ("avg", "max")),
+            "whether atomics keep one slice of L2 busy",
+        ),
+        MetricGroup(
+            "instructions", ("smsp__inst_executed.sum", "smsp__issue_active.avg.pct_of_peak_sustained_active"),
+            "warp instructions, and how often one is issued",
+        ),
+    )  # fmt: skip
+
+
 def _source(part: str) -> str:
     return TENSOR_OPERATIONS.format(unit="sm", of=f"src_{part}") + ".sum"

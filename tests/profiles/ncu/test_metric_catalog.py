@@ -10,7 +10,11 @@ from roofmodel.profiles.ncu.metrics import interpret
 from tests.profiles.ncu.nvidia_tables import libraries
 
 NAMES = {
-    generation: [name for group in metric_catalog.collection(generation) for name in group.metrics]
+    generation: [
+        name
+        for group in (*metric_catalog.collection(generation), *metric_catalog.diagnosis())
+        for name in group.metrics
+    ]
     for generation in metric_catalog.CHIPS
 }
 NOT_COUNTERS = (metric_catalog.REGISTERS,)  # a property of the launch that ncu adds; it is in no table
