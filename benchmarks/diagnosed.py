@@ -3,7 +3,7 @@
 
 FOLDER has `diagnosed` and `unseen`, which the GPU kit measures with the sources of these names in `collect/`: counters
 of pairs of kernels that do the same work (DISEASE__sick, DISEASE__cured), the rules of Nsight Compute, and the times
-without a profiler. The reasons of `roofline/reasons.py`, their order and one threshold were chosen with `diagnosed` in
+without a profiler. The reasons of `roofline/reasons`, their order and one threshold were chosen with `diagnosed` in
 view. `unseen` was written and measured after that.
 """
 

@@ -43,7 +43,7 @@ MULTIPROCESSORS = {
 
 
 class BlockLimits(NamedTuple):
-    """The thread blocks that fit into an SM by each of its resources; names as in `reasons.py`."""
+    """The thread blocks that fit into an SM by each of its resources; names as in `roofline.reasons`."""
 
     warps: int
     block_size: int

@@ -30,7 +30,6 @@ from roofmodel.plot.panels import COUNTED, heading, letter_of, letters_of, panel
 from roofmodel.profiles.kernel import KernelTable
 from roofmodel.report.document import Block, Document, Figure, Heading, LazyBlocks, OnlyTerminal, Paragraph, Rows
 from roofmodel.report.table import SECONDS, TEXT, Column, Table
-from roofmodel.roofline.causes.copies import copies_texts
 from roofmodel.roofline.judged_kernels import (
     WITH_COUNTERS,
     Why,
@@ -178,7 +177,10 @@ def _kernel_blocks(run: DeviceProfile, sums: KernelTable, most: int | None) -> l
         rest, options = len(rows[most:]) if most else 0, f"{Option('format', 'csv')} and {Option('format', 'json')}"
         more = f"and {units.count(rest, 'more kernel')}; " * bool(rest)
         blocks.append(Paragraph(f"{more}summed by name; {options} list every launch", dim=True))
-    blocks += [Paragraph(text) for text in copies_texts(profile.copies, profile.kernels, device)]
+    if len(profile.copies):
+        from roofmodel.roofline.reasons.copies import copies_texts
+
+        blocks += [Paragraph(text) for text in copies_texts(profile.copies, profile.kernels, device)]
     judged = reasons_by_group(profile, device)
     by_time = {each.name: judged[each.name] for each in sums if each.name in judged}
     blocks += why_section(by_time, not_judged(profile, device), collecting(profile, device))

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Pipe
 from roofmodel.plot.columns import CHANGES, kernel_rows, kernel_table, point_file_table, point_rows
-from roofmodel.roofline.causes.copies import copies_by_kind
 
 if TYPE_CHECKING:
     from roofmodel.plot.comparison import KernelChange
@@ -38,14 +37,23 @@ def kernels_document(measured: MeasuredKernels) -> dict[str, Any]:
             for profile, identification in measured.runs
         ],
         "kernels": kernel_table(len(measured.runs)).records(kernel_rows(measured)),
-        "copies": [
-            _device_key(measured.runs, identification and identification.device.id)
-            | {"count" if key == "number" else key: value for key, value in each._asdict().items()}
-            for profile, identification in measured.runs
-            for each in copies_by_kind(profile.copies)
-        ],
+        "copies": _copies(measured),
         "warnings": list(map(str, measured.warnings)),
     }
+
+
+def _copies(measured: MeasuredKernels) -> list[dict[str, Any]]:
+    """The copies and memsets of each device by kind."""
+    if not any(len(run.profile.copies) for run in measured.runs):
+        return []
+    from roofmodel.roofline.reasons.copies import copies_by_kind
+
+    return [
+        _device_key(measured.runs, run.identification and run.identification.device.id)
+        | {"count" if key == "number" else key: value for key, value in each._asdict().items()}
+        for run in measured.runs
+        for each in copies_by_kind(run.profile.copies)
+    ]
 
 
 def comparison_document(

@@ -18,7 +18,6 @@ from roofmodel.plot.above_roof import finding_warnings, with_findings
 from roofmodel.plot.ncu_command import collection_advice, collection_warnings
 from roofmodel.plot.stated_flops import StatedFlops, refuse_unused, stated_flops, with_stated_flops
 from roofmodel.profiles.kernel import Flops, Kernel, KernelTable, Profile, Traffic
-from roofmodel.profiles.ncu.rates import with_rates
 from roofmodel.roofline import points
 from roofmodel.roofline.ceilings import Ceilings, choose_ceilings
 from roofmodel.roofline.device import DeviceIdentification, identify
@@ -127,7 +126,9 @@ def place(
         identification = identify(run.profile.evidence, run.hw, run.profile.files)
         may_be_locked = run.profile.tool == "ncu" and not times
         profile, works = run.profile, list["KernelWork"]()
-        if profile.tool == "ncu":
+        if profile.tool == "ncu" and not any(profile.kernels.seconds()):
+            from roofmodel.profiles.ncu.rates import with_rates
+
             profile = replace(profile, kernels=with_rates(profile.kernels, profile.evidence, seconds=1.0))
         only_rates = profile.kernels is not run.profile.kernels
         chosen = choose_ceilings(identification.device, clock, ceilings, profile.kernels, may_be_locked)

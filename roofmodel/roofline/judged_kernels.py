@@ -11,7 +11,6 @@ from typing import NamedTuple
 from roofmodel.devices.device import Device
 from roofmodel.numbers import units
 from roofmodel.profiles.kernel import Kernel, KernelTable, Profile
-from roofmodel.profiles.ncu.rates import with_rates
 from roofmodel.roofline.categories import category
 from roofmodel.roofline.launches import LIMIT, Launch
 from roofmodel.roofline.naming import short_names
@@ -53,7 +52,9 @@ def reasons_by_launch(profile: Profile, device: Device | None) -> Callable[[Kern
 
 def _counted(profile: Profile, device: Device | None) -> Profile:
     """The profile with the work that the shapes of operators state, which only PyTorch records, or its rates."""
-    if profile.tool == "ncu":
+    if profile.tool == "ncu" and not any(profile.kernels.seconds()):
+        from roofmodel.profiles.ncu.rates import with_rates
+
         return replace(profile, kernels=with_rates(profile.kernels, profile.evidence))
     if device is None or profile.tool != "torch":
         return profile

@@ -31,7 +31,7 @@ KERNELS = (
         "0", "f", GEMM, seconds=5e-3, occupancy=0.25, registers=64,
         flops=Flops(fp32=50e9, tensor_fp16=0), bytes=Traffic(1e9, 2e9),
     ),
-    make.kernel("1", "f", "copy", seconds=5e-3, flops=Flops(fp32=0), bytes=Traffic(1e9, 2e9)),
+    make.kernel("1", "f", "copy", seconds=5e-3, flops=Flops(fp32=1e3), bytes=Traffic(1e9, 2e9)),
 )  # fmt: skip
 POINTS: list[Point] = points(group(make.table(KERNELS), "name"), A100)
 

@@ -171,7 +171,7 @@ def test_collected_and_zero_is_not_the_same_as_not_collected():
 
 def test_unused_metrics_and_missing_tensor_metrics_give_warnings():
     warnings = " ".join(read(METRICS).warnings)
-    assert "gld_throughput, sm_efficiency, tensor_precision_fu_utilization" in warnings
+    assert "gld_throughput, sm_efficiency" in warnings
     assert "cannot count tensor-core operations" in warnings
 
 
@@ -433,8 +433,11 @@ def test_quotes_may_be_missing_around_simple_names(text):
     bare = quoted.replace('"', "")
     assert signatures.nvprof(bare.encode())
     assert read(bare) == read(quoted)
-    with pytest.raises(ProfileError, match="names with commas but without quotes"):
-        read(text.replace('"', ""))
+    if text is METRICS:  # the name is not the last column
+        with pytest.raises(ProfileError, match="names with commas but without quotes"):
+            read(text.replace('"', ""))
+    else:
+        assert [each.name for each in read(text.replace('"', "")).kernels] == [each.name for each in read(text).kernels]
 
 
 def test_files_of_other_tools_are_not_recognized():

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from roofmodel.errors import ProfileError
 from roofmodel.profiles import cell_values
 from roofmodel.profiles.kernel import Evidence, Extent, extent
-from roofmodel.profiles.ncu import metric_names, tool_rules
+from roofmodel.profiles.ncu import metric_names
 from roofmodel.profiles.ncu.device_attributes import ATTRIBUTE, ATTRIBUTES, evidence
 from roofmodel.profiles.ncu.rows import RERUN, Key, MetricColumn, RowReader, starts_new_row
 from roofmodel.profiles.streams import Lines
@@ -84,8 +84,7 @@ class LongReader(RowReader):
         if (metric := self.metric_of[written]) is not None:
             self.add_value(*metric, fields[self.value])
         elif kind := self.cell(fields, "Rule Type"):
-            speedup = tool_rules.speedup_share(self.cell(fields, "Estimated Speedup") or "")
-            scope = self.cell(fields, "Estimated Speedup Type") or ""
+            speedup, scope = (self.cell(fields, name) or "" for name in ("Estimated Speedup", "Estimated Speedup Type"))
             self.add_rule(kind, self.cell(fields, "Rule Description") or "", speedup, scope)
         if self.first and self.open != before:
             lead = '","'.join(fields[: self.first])

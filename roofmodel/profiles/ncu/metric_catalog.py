@@ -137,7 +137,7 @@ def collection(generation: str) -> tuple[MetricGroup, ...]:
     )
 
 
-class Section(NamedTuple):
+class MetricSection(NamedTuple):
     """A section of Nsight Compute, whose metrics it names itself on each chip."""
 
     name: str
@@ -148,23 +148,23 @@ class Section(NamedTuple):
 _ELAPSED = ".avg.pct_of_peak_sustained_elapsed"
 _OP = "l1tex__t_{what}_pipe_lsu_mem_{where}_op_{op}.sum"
 SECTIONS = (
-    Section(
+    MetricSection(
         "SpeedOfLight", (f"sm__throughput{_ELAPSED}", f"lts__throughput{_ELAPSED}", "sm__cycles_active.avg"),
         "how busy the SMs, L1, L2 and DRAM are: memory or compute",
     ),
-    Section(
+    MetricSection(
         "Occupancy",
         tuple(f"launch__occupancy_limit_{name}" for name in ("registers", "shared_mem", "blocks", "warps")),
         "what limits the thread blocks of an SM",
     ),
-    Section("LaunchStats", ("launch__sm_count",), "grid, blocks, registers and waves"),
-    Section(
+    MetricSection("LaunchStats", ("launch__sm_count",), "grid, blocks, registers and waves"),
+    MetricSection(
         "WarpStateStats", ("smsp__thread_inst_executed_per_inst_executed.ratio",),
         "what warps wait for, and the active threads of a warp",
     ),
 )  # fmt: skip
 """The sections that tell memory, compute, occupancy and stalls apart."""
-PIPES = Section("ComputeWorkloadAnalysis", (), "each pipe by name: FP64, ALU, FMA, XU, LSU, tensor")
+PIPES = MetricSection("ComputeWorkloadAnalysis", (), "each pipe by name: FP64, ALU, FMA, XU, LSU, tensor")
 
 
 def diagnosis() -> tuple[MetricGroup, ...]:

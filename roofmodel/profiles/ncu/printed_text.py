@@ -20,7 +20,7 @@ from typing import BinaryIO, NamedTuple
 
 from roofmodel.errors import ProfileError, shorten
 from roofmodel.profiles.cell_values import LocaleNumbers, parse_unit
-from roofmodel.profiles.ncu import metric_names, tool_rules
+from roofmodel.profiles.ncu import metric_names
 from roofmodel.profiles.ncu.launch_tables import LaunchTable
 from roofmodel.profiles.ncu.layouts import LongReader
 from roofmodel.profiles.signatures import NCU_LAUNCH
@@ -49,14 +49,14 @@ class _Rule(NamedTuple):
     """A rule of the tool, of which the lines are read."""
 
     kind: str
-    speedup: float | None
+    speedup: str
     scope: str
     text: list[str]
 
 
 def _new_rule(match: re.Match[str]) -> _Rule:
     kind, local, speedup, text = match.groups()
-    return _Rule(kind, tool_rules.speedup_share(speedup or ""), "local" if local else "global", [text] if text else [])
+    return _Rule(kind, speedup or "", "local" if local else "global", [text] if text else [])
 
 
 def parse(stream: BinaryIO, file: str) -> list[LaunchTable]:

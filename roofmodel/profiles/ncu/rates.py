@@ -12,8 +12,8 @@ from roofmodel.profiles.ncu import metric_catalog, metric_names, metrics
 
 
 def with_rates(launches: KernelTable, evidence: Iterable[Evidence], seconds: float | None = None) -> KernelTable:
-    """The launches with the FLOPs and bytes of one second, and `seconds` as their time, if none has a duration."""
-    if any(launches.seconds()) or not any(".per_" in name for name in launches.metrics):
+    """The launches with the FLOPs and bytes of one second, and `seconds` as their time, for files without durations."""
+    if not any(".per_" in name for name in launches.metrics):
         return launches
     capabilities = [each.compute_capability for each in evidence if each.compute_capability]
     generation = capabilities[0] if len({*capabilities}) == 1 else None

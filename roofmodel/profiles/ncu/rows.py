@@ -16,7 +16,7 @@ from roofmodel.errors import Command, Message, ProfileError, shorten
 from roofmodel.files.text_files import printable
 from roofmodel.profiles import cell_values
 from roofmodel.profiles.kernel import Extent, KernelTable, ReaderWarning, ToolRule
-from roofmodel.profiles.ncu import metric_names, tool_rules
+from roofmodel.profiles.ncu import metric_names
 from roofmodel.profiles.ncu.device_attributes import in_base_units, nvtx_names, scale
 from roofmodel.profiles.ncu.launch_tables import LaunchTable, pad
 from roofmodel.profiles.signatures import NCU_HEADER
@@ -227,9 +227,11 @@ class RowReader:
             raise self.fail(f"{shorten(self.cell(fields, 'Invocations'))} is not a valid number of invocations")
         return number
 
-    def add_rule(self, kind: str, description: str, speedup: float | None, scope: str) -> None:
+    def add_rule(self, kind: str, description: str, speedup: str, scope: str) -> None:
         """Add a rule of the tool to the current launch, and the metrics that only its text states."""
-        if rule := tool_rules.tool_rule(kind, description, speedup, scope):
+        from roofmodel.profiles.ncu import tool_rules
+
+        if rule := tool_rules.tool_rule(kind, description, tool_rules.speedup_share(speedup), scope):
             self.rules.setdefault(self.open, []).append(rule)
         for name, value in tool_rules.stated_metrics(description):
             values = self.column(name).values

@@ -10,23 +10,23 @@ costs the difference of the time before and after; so their costs never add up t
 from its busiest unit. A cost is an estimate of what the removal saves: it assumes that waiting falls in proportion,
 and that nothing new becomes the limit. Where only a part of a removal is feasible, the cost is that of the next step.
 
-To add a reason, add a row to REASONS: its name, the counters that it needs, and the function that removes it (a module
-of `causes`). A counter that is not read yet also needs its name in `profiles/ncu/metric_names.py`.
+To add a reason, add a row to REASONS: its name, the counters that it needs, and the function that removes it (of
+`rules.py`). A counter that is not read yet also needs its name in `profiles/ncu/metric_names.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from roofmodel.devices.device import Device
 from roofmodel.numbers import units
 from roofmodel.profiles.kernel import Kernel, ToolRule
 from roofmodel.roofline.categories import category
-from roofmodel.roofline.causes import blocks, bounds, memory, work
-from roofmodel.roofline.causes.bounds import BUSY_SMS, NOTHING
-from roofmodel.roofline.causes.rule import AT_CEILING, Rule, stalls
-from roofmodel.roofline.launches import LIMIT, Launch, Terms
+from roofmodel.roofline.launches import LIMIT, Launch, Removed, Terms, stalls
 from roofmodel.roofline.points import Reason
+from roofmodel.roofline.reasons import rules
+from roofmodel.roofline.reasons.rules import AT_CEILING, BUSY_SMS, NOTHING
 
 __all__ = ["AT_CEILING", "BOUNDS", "NOTHING", "REASONS", "TITLES", "rank", "reasons", "text_of"]
 
@@ -35,41 +35,52 @@ RELEVANT = 0.02  # of the time: smaller costs are no reasons
 AGREES = 2  # times: two estimates of a saving agree
 _L2 = "lts__throughput.avg.pct_of_peak_sustained_elapsed"
 
+
+class Rule(NamedTuple):
+    """A reason as it is declared: how it is called, the counters without which nothing is known, what removes it."""
+
+    name: str
+    title: str
+    needs: tuple[str, ...]
+    remove: Callable[[Launch, Terms], Removed | None]
+    removed: str = ""  # "without divergence": what is said of a launch without it
+
+
 REASONS = (
-    Rule("launch_gap", "the GPU is idle before it", (), blocks.launch_gap),
-    Rule("few_blocks", "too few thread blocks", (), blocks.few_blocks),
-    Rule("partial_warps", "partial warps", (), blocks.partial_warps, "with full warps"),
-    Rule("tail", "a partial last wave", (LIMIT + "registers",), blocks.tail),
+    Rule("launch_gap", "the GPU is idle before it", (), rules.launch_gap),
+    Rule("few_blocks", "too few thread blocks", (), rules.few_blocks),
+    Rule("partial_warps", "partial warps", (), rules.partial_warps, "with full warps"),
+    Rule("tail", "a partial last wave", (LIMIT + "registers",), rules.tail),
     Rule(
-        "achieved_occupancy", "uneven or short thread blocks", ("sm__cycles_active.avg",), blocks.achieved_occupancy,
+        "achieved_occupancy", "uneven or short thread blocks", ("sm__cycles_active.avg",), rules.achieved_occupancy,
     ),
     Rule(
-        "registers", "occupancy limited by registers", (LIMIT + "registers",), blocks.limited_by("registers"),
+        "registers", "occupancy limited by registers", (LIMIT + "registers",), rules.limited_by("registers"),
     ),
     Rule(
         "shared_memory", "occupancy limited by shared memory", (LIMIT + "shared_mem",),
-        blocks.limited_by("shared_memory"),
+        rules.limited_by("shared_memory"),
     ),
     Rule(
-        "block_size", "occupancy limited by small thread blocks", (LIMIT + "blocks",), blocks.limited_by("block_size"),
+        "block_size", "occupancy limited by small thread blocks", (LIMIT + "blocks",), rules.limited_by("block_size"),
     ),
-    Rule("no_tensor_cores", "no tensor cores", (), work.no_tensor_cores, "on tensor cores"),
-    Rule("unaligned", "unaligned rows of a GEMM", (), work.unaligned, "with aligned rows"),
-    Rule("double_precision", "double precision", (), work.double_precision, "in fp32"),
-    Rule("divergence", "divergent threads", (work.ACTIVE_THREADS,), work.divergence, "without divergence"),
-    Rule("local_memory", "local memory", (memory.LOCAL["ld"],), memory.local_memory, "without local memory"),
+    Rule("no_tensor_cores", "no tensor cores", (), rules.no_tensor_cores, "on tensor cores"),
+    Rule("unaligned", "unaligned rows of a GEMM", (), rules.unaligned, "with aligned rows"),
+    Rule("double_precision", "double precision", (), rules.double_precision, "in fp32"),
+    Rule("divergence", "divergent threads", (rules.ACTIVE_THREADS,), rules.divergence, "without divergence"),
+    Rule("local_memory", "local memory", (rules.LOCAL["ld"],), rules.local_memory, "without local memory"),
     Rule(
-        "uncoalesced", "uncoalesced or partial sectors", (memory.GLOBAL["ld"],), memory.uncoalesced,
+        "uncoalesced", "uncoalesced or partial sectors", (rules.GLOBAL["ld"],), rules.uncoalesced,
         "with full sectors",
     ),
-    Rule("bank_conflicts", "bank conflicts", (memory.SHARED[0],), memory.bank_conflicts, "without bank conflicts"),
-    Rule("atomics", "atomics", (memory.ATOMICS.format("max"),), memory.atomics),
-    Rule("dram_bound", "bound by DRAM", (), bounds.bound("dram")),
-    Rule("l2_bound", "bound by L2", (_L2,), bounds.bound("l2")),
-    Rule("l1_bound", "bound by L1", (_L2,), bounds.bound("l1")),
-    Rule("compute_bound", "bound by the SMs", (), bounds.bound("sm")),
-    Rule("latency", "latency", (_L2,), bounds.latency),
-    Rule("low_clock", "low clock", (), bounds.low_clock),
+    Rule("bank_conflicts", "bank conflicts", (rules.SHARED[0],), rules.bank_conflicts, "without bank conflicts"),
+    Rule("atomics", "atomics", (rules.ATOMICS.format("max"),), rules.atomics),
+    Rule("dram_bound", "bound by DRAM", (), rules.bound("dram")),
+    Rule("l2_bound", "bound by L2", (_L2,), rules.bound("l2")),
+    Rule("l1_bound", "bound by L1", (_L2,), rules.bound("l1")),
+    Rule("compute_bound", "bound by the SMs", (), rules.bound("sm")),
+    Rule("latency", "latency", (_L2,), rules.latency),
+    Rule("low_clock", "low clock", (), rules.low_clock),
 )  # fmt: skip
 TITLES = {rule.name: rule.title for rule in REASONS}
 BOUNDS = ("dram_bound", "l2_bound", "l1_bound", "compute_bound")
