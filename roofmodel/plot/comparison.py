@@ -1,7 +1,9 @@
 """Kernels before and after a change: faster, slower, new or gone, and what changed with their time.
 
 Kernels are matched by name. A name that only one side has is matched with the name of the same category that the other
-side launches in its place: between the same neighbors in the order of first launches, and as often.
+side launches in its place: between the same neighbors in the order of first launches, and as often. Where several
+kernels of an operator of a framework are other ones, as after fp32 became AMP, all kernels of the operator are one
+change; in a file without operators, those of a category of matrix products.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from roofmodel.plot.measured import MeasuredKernels, total_seconds
 from roofmodel.profiles.kernel import Kernel
 from roofmodel.roofline.categories import category
 from roofmodel.roofline.judged_kernels import reasons_by_group
-from roofmodel.roofline.points import Reason, flops_by_pipe, group
+from roofmodel.roofline.points import Reason, flops_by_pipe
 from roofmodel.roofline.reasons import TITLES
 
 Verdict = Literal["faster", "slower", "unchanged", "new", "gone", "unknown"]
@@ -79,12 +81,19 @@ class KernelChange(NamedTuple):
         return "faster" if change < 0 else "slower"
 
     @property
+    def is_operator(self) -> bool:
+        """Whether it is a change of all kernels of an operator, of which the sides have different ones."""
+        return self.before is not None and self.before.longest.name != self.before.summed.name
+
+    @property
     def causes(self) -> list[str]:
         """What changed with the time: the numbers of launches, reasons that came or went, then counters."""
         change = self.change_seconds
         if self.verdict not in ("faster", "slower") or self.before is None or self.after is None or change is None:
             return []
         sides = self.before, self.after
+        if self.is_operator:
+            return [f"{self.before.longest.name} → {self.after.longest.name}", *_changed_counters(*sides, change > 0)]
         return [*_changed_reasons(*sides, change), *_changed_counters(*sides, change > 0)][:NAMED]
 
 
@@ -102,6 +111,8 @@ def compare_kernels(before: MeasuredKernels, after: MeasuredKernels) -> list[Ker
             why = "; ".join(str(text) for run in side.runs for text in run.profile.warnings)
             raise ProfileError(f"{', '.join(side.names.values())}: no kernels to compare{': ' * bool(why)}{why}")
     old, new = _groups(before), _groups(after)
+    if operators := _operators_to_merge(before, after):
+        old, new = _groups(before, operators), _groups(after, operators)
     changes = [KernelChange(name, old.get(old_name), new[name]) for name, old_name in _names(old, new)]
     matched = {change.before.summed.name for change in changes if change.before}
     changes += [KernelChange(name, group, None) for name, group in old.items() if name not in matched]
@@ -126,17 +137,45 @@ def _names(old: Mapping[str, MeasuredGroup], new: Mapping[str, MeasuredGroup]) -
             yield name, other if other == name or is_rename(other, name) else name
 
 
-def _groups(measured: MeasuredKernels) -> dict[str, MeasuredGroup]:
-    """The launches by name, in the order of the first launch of each."""
+def _operators_to_merge(before: MeasuredKernels, after: MeasuredKernels) -> frozenset[str]:
+    """The operators with kernels of their own on each side, and with several of them on one side."""
+    names = [{kernel.name for kernel in side.kernels} for side in (before, after)]
+    own: list[dict[str, set[str]]] = []
+    for side, others in ((before, names[1]), (after, names[0])):
+        own.append({})
+        for kernel in side.kernels:
+            if kernel.name not in others and (operator := _operator(kernel)):
+                own[-1].setdefault(operator, set()).add(kernel.name)
+    both = own[0].keys() & own[1].keys()
+    return frozenset(name for name in both if max(len(own[0][name]), len(own[1][name])) > 1)
+
+
+def _operator(kernel: Kernel) -> str:
+    """The operator that launched a kernel; without one, the category of a matrix product, else an empty text."""
+    if kernel.call:
+        return kernel.call.name
+    return of_name if (of_name := category(kernel.name)) in ("GEMM", "convolution", "attention") else ""
+
+
+def _groups(measured: MeasuredKernels, operators: frozenset[str] = frozenset()) -> dict[str, MeasuredGroup]:
+    """The launches by name, and those of `operators` by operator, in the order of the first launch of each."""
     ((profile, identification),) = measured.runs
     longest: dict[str, Kernel] = {}
+    labels = []
     for kernel in profile.kernels:
-        known = longest.setdefault(kernel.name, kernel)
+        operator = _operator(kernel) if operators else ""
+        label = operator if operator in operators else kernel.name
+        labels.append(label)
+        known = longest.setdefault(label, kernel)
         if _seconds(kernel) > _seconds(known):
-            longest[kernel.name] = kernel
+            longest[label] = kernel
     judged = reasons_by_group(profile, identification.device if identification else None)
-    sums = {each.name: each for each in group(profile.kernels, "name")}
-    return {name: MeasuredGroup(sums[name], kernel, judged.get(name, ())) for name, kernel in longest.items()}
+    sums = profile.kernels.grouped(labels)
+    sums.set("name", list(dict.fromkeys(labels)))
+    return {
+        label: MeasuredGroup(total, longest[label], judged.get(longest[label].name, ()))
+        for label, total in zip(longest, sums, strict=True)
+    }
 
 
 def _seconds(kernel: Kernel) -> float:

@@ -137,7 +137,7 @@ class LocaleNumbers:
             value = numbers["."]
         elif self.decimal is None and len(numbers) == 2:
             raise ProfileError(
-                f"{where}: {text!r} may be {re.sub(r'[.,]', '', text)} or {text.replace(',', '.')}): the file "
+                f"{where}: {text!r} may be {re.sub(r'[.,]', '', text)} or {text.replace(',', '.')}: the file "
                 "does not show its locale; export it again with LC_ALL=C, or with --print-units base"
             )
         elif self.decimal is None:

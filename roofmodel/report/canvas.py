@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 HEIGHT = 6.2  # inches of a figure whose `height_factor` is 1
 LONG_LINE = 150  # characters of a subtitle; a longer one has two lines
+NO_TIME = 1e-12  # seconds: a tick that rounding moved away from zero
 NARROW = 0.3  # axes up to this part of the figure's width have fewer ticks across
 MAX_COUNT_TICKS = 10  # of an axis of counts
 CLOSE = 1.2  # ratio of two counts below which their ticks would overlap on a logarithmic axis
@@ -169,7 +170,7 @@ def count_axis(axis: Axis, counts: Iterable[float]) -> None:
 
 def seconds_axis(axis: Axis) -> None:
     """Ticks with their units, such as `2 ms`; zero has none."""
-    axis.set_major_formatter(lambda value, _: units.seconds(value) if value else "0")
+    axis.set_major_formatter(lambda value, _: units.seconds(value) if abs(value) >= NO_TIME else "0")
 
 
 def _whole_number(value: float, place: object) -> str:

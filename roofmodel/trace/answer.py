@@ -18,7 +18,7 @@ from roofmodel.trace.groups import lecture_shares
 from roofmodel.trace.ranks import Run
 from roofmodel.trace.several_runs import answer as several_runs
 from roofmodel.trace.several_runs.run_summary import merged_collectives, merged_copies
-from roofmodel.trace.steps import total
+from roofmodel.trace.steps import mean_seconds, total
 from roofmodel.trace.tables import (
     ACHIEVED,
     CAUSE_TEXTS,
@@ -225,8 +225,8 @@ def _steps_of_ranks(ranks: Iterable[RankReport]) -> Iterator[Block]:
     """One line on the steps of all ranks."""
     means = []
     for report in ranks:
-        if steps := report.steps.complete:
-            means.append((sum(step.length for step in steps) / len(steps) / 1e9, report.rank.number, len(steps)))
+        if steps := report.steps.steady:
+            means.append((mean_seconds(steps), report.rank.number, len(steps)))
     if means:
         (least, fastest, _), (most, slowest, _) = min(means), max(means)
         numbers = sorted({number for *_, number in means})
@@ -236,15 +236,23 @@ def _steps_of_ranks(ranks: Iterable[RankReport]) -> Iterator[Block]:
 
 
 def _steps(report: RankReport) -> Iterator[Block]:
-    steps = report.steps.complete
+    """The steps of a rank; of steps of a single kernel, only what they take."""
+    steps, steady = report.steps.complete, report.steps.steady
     if not steps:
         return
     how = "marked in the trace" if report.steps.source == "marks" else "found as a repeating sequence of kernels"
-    mean = sum(step.length for step in steps) / len(steps) / 1e9
+    mean = units.seconds(mean_seconds(steady))
+    if warm_up := len(steps) - len(steady):
+        mean += f" without {units.count(warm_up, 'warm-up step')} ({units.seconds(mean_seconds(steps))} with)"
     kernels = sum(step.kernels for step in steps) / len(steps)
-    heading = f"{units.count(len(steps), 'step')} of rank {report.rank.number}, {how}; mean {units.seconds(mean)}"
+    heading = f"{units.count(len(steps), 'step')} of rank {report.rank.number}, {how}; mean {mean}"
     noun = "kernel" if kernels == 1 else "kernels"
     yield Heading(f"{heading}, {units.significant(kernels)} {noun}")
+    if kernels <= 1 and len(steps) > MAX_ROWS:
+        lengths = sorted(step.length / 1e9 for step in steady)
+        shortest, middle, longest = (units.seconds(lengths[i]) for i in (0, len(lengths) // 2, -1))
+        yield Paragraph(f"shortest {shortest}, median {middle}, longest {longest}; JSON has each step", dim=True)
+        return
     yield Rows(STEPS, [StepRow(report.rank, step) for step in steps], MAX_ROWS, formats=["json"])
 
 

@@ -197,7 +197,7 @@ def _of_wall(seconds: float, wall: float) -> str:
 
 def _input_text(rank: Rank, steps: Steps, seconds: float, wall: float) -> str:
     text = f"the input pipeline limits the run: the GPU idles {_of_wall(seconds, wall)} while the CPU fetches batches"
-    loader, complete = idle.loader_time(rank), steps.complete
+    loader, complete = idle.loader_time(rank), steps.steady
     if len(loader) and complete:
         within = intervals.covered(loader, [s.start for s in complete], [s.end for s in complete])
         fetch, step = float(within.mean()) / 1e9, sum(s.length for s in complete) / len(complete) / 1e9

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from itertools import pairwise
+from statistics import median
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -18,6 +20,7 @@ _MARK = re.compile(
     r"(?:[ _-]rank[ _=-]?\d+\b.*)?",
     re.I,
 )  # 18 digits fit in 64 bits; the suffix: `epoch1_step2003-rank0-640_8`, as in the lecture on jitter
+WARM_UP = 1.5  # times the median of the later steps; a choice of this project
 MIN_STEPS = 3  # of a repeating sequence
 SAME = 0.95  # share of the kernels that must equal the kernel one period later
 OPEN_END = 1 << 62  # later ends mean that the range was open when the trace ended
@@ -41,6 +44,7 @@ class StepWindow(NamedTuple):
     idle: int
     kernels: int
     complete: bool = True  # false for a step that the start or the end of the trace cuts
+    warm_up: bool = False  # one of the first steps, and longer than the later ones
 
     @property
     def length(self) -> int:
@@ -57,6 +61,11 @@ class Steps(NamedTuple):
     def complete(self) -> list[StepWindow]:
         return [step for step in self.steps if step.complete]
 
+    @property
+    def steady(self) -> list[StepWindow]:
+        """The complete steps after the warm-up, which means are of."""
+        return [step for step in self.complete if not step.warm_up]
+
 
 def find(rank: Rank) -> Steps:
     """The steps of a rank; none if the file has no marks and its kernels do not repeat.
@@ -66,9 +75,22 @@ def find(rank: Rank) -> Steps:
     kernel to that of the next step.
     """
     if step_marks := marks(rank):
-        return Steps([window(rank, *mark) for mark in _on_gpu(rank, step_marks)], "marks")
-    periods = _by_period(rank)
+        return Steps(_with_warm_up([window(rank, *mark) for mark in _on_gpu(rank, step_marks)]), "marks")
+    periods = _with_warm_up(_by_period(rank))
     return Steps(periods, "period" if periods else None)
+
+
+def _with_warm_up(windows: list[StepWindow]) -> list[StepWindow]:
+    """The steps, of which the first ones are marked as warm-up: each is much longer than the median of those after it.
+
+    At most half of the steps are: of two steps, nothing tells which one is usual.
+    """
+    lengths = [step.length for step in windows if step.complete]
+    number = 0
+    while 2 * (number + 1) < len(lengths) and lengths[number] > WARM_UP * median(lengths[number + 1 :]):
+        number += 1
+    complete = [step for step in windows if step.complete][:number]
+    return [step._replace(warm_up=True) if step in complete else step for step in windows] if number else windows
 
 
 def marks(rank: Rank) -> list[tuple[str, int, int, bool]]:
@@ -109,6 +131,11 @@ def window(rank: Rank, label: str, start: int, end: int, complete: bool = True) 
         kernels=int(kernels),
         complete=complete,
     )
+
+
+def mean_seconds(steps: Sequence[StepWindow]) -> float:
+    """The mean wall time of steps."""
+    return sum(step.length for step in steps) / len(steps) / 1e9
 
 
 def total(rank: Rank) -> StepWindow:

@@ -372,6 +372,10 @@ STEPS = Table(
             meaning="the energy of its GPU; null with fewer than two samples of power in the step",
         ),
         Column("complete", value="step.complete", meaning="false for a step that the trace cuts"),
+        Column(
+            "warm_up", value="step.warm_up",
+            meaning="true for first steps that take more than 1.5 times as long as later ones; means leave them out",
+        ),
     ),
 )  # fmt: skip
 

@@ -15,6 +15,7 @@ from roofmodel.roofline.points import Reason, group
 from tests import kernels as make
 from tests.command_line import run
 from tests.printing import printed
+from tests.trace.runs import event, launched, written
 
 NCU = str(Path(__file__).parents[2] / "examples/ncu_by_hand.csv")
 HEADER = '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size"'
@@ -231,3 +232,38 @@ def test_a_long_name_is_on_one_line_of_80_columns(tmp_path: Path) -> None:
     new = profile(tmp_path / "new.csv", (name.format("b"), 12_345_000, 9), *others[1])
     lines = printed(read_profile(new, hw="h100", before=old), 80).splitlines()
     assert ["nvjet_sm90_tst_" in line for line in lines if "…" in line] == [True, True]
+
+
+def amp(path: Path, kernels: list[tuple[str, str, float]]) -> Path:
+    """A PyTorch trace of kernels (operator, name, us), each launched by a call of its operator."""
+    events = []
+    for i, (operator, name, duration) in enumerate(kernels):
+        start = 1000.0 * i
+        events += [
+            event("cpu_op", operator, start, start + 50, **{"External id": i + 1}),
+            *launched(name, start + 20, start + 20 + duration, start + 5, **{"External id": i + 1}),
+        ]
+    return Path(written(path.parent, *events, name=path.name))
+
+
+def test_other_kernels_of_an_operator_are_one_change(tmp_path: Path) -> None:
+    """fp32 -> AMP: two GEMMs of 300 us become one of 60 us and one of 40 us; casts are new; the sum is unchanged."""
+    fp32 = [("aten::mm", "volta_sgemm_128x64_nn", 300), ("aten::sum", "reduce", 10),
+            ("aten::mm", "volta_sgemm_64x64_nt", 300), ("aten::mm", "splitK", 50)]  # fmt: skip
+    half = [("aten::mm", "turing_h1688gemm_256x128_nn", 60), ("aten::sum", "reduce", 10),
+            ("aten::copy_", "cast", 20), ("aten::mm", "turing_h1688gemm_128x64_nt", 40)]  # fmt: skip
+    old, new = amp(tmp_path / "fp32.json", fp32), amp(tmp_path / "amp.json", half)
+    changes = {change.name: change for change in read_profile(new, hw="t4", before=old).changes}
+    assert {name: change.verdict for name, change in changes.items()} == {
+        "aten::mm": "faster", "reduce": "unchanged", "cast": "new",
+    }  # fmt: skip
+    products = changes["aten::mm"]
+    assert (products.before_seconds, products.after_seconds) == (pytest.approx(650e-6), pytest.approx(100e-6))
+    assert products.causes[0] == "volta_sgemm_128x64_nn → turing_h1688gemm_256x128_nn"
+
+
+def test_a_file_without_operators_has_one_change_of_its_gemms(tmp_path: Path) -> None:
+    old = profile(tmp_path / "a.csv", ("volta_sgemm_nn", 300, 1), ("volta_sgemm_nt", 200, 1), ("load", 10, 1))
+    new = profile(tmp_path / "b.csv", ("h1688gemm_nn", 60, 1), ("load", 10, 1))
+    changes = {change.name: change for change in read_profile(new, hw="t4", before=old).changes}
+    assert {name: change.verdict for name, change in changes.items()} == {"GEMM": "faster", "load": "unchanged"}

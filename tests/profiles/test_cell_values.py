@@ -5,6 +5,7 @@ from decimal import Decimal
 
 import pytest
 
+from roofmodel.errors import ProfileError
 from roofmodel.profiles.cell_values import (
     LocaleNumbers,
     is_missing,
@@ -145,3 +146,8 @@ def test_one_unambiguous_number_determines_the_locale():
     assert german.value("1,234", 2, "m") == 1.234
     assert english.value("1.234", 2, "m") == 1.234
     assert german.value("27.595.520", 2, "m") == 27_595_520
+
+
+def test_an_ambiguous_number_is_quoted_with_both_readings():
+    with pytest.raises(ProfileError, match=r"'1,234' may be 1234 or 1\.234: the file does not show its locale"):
+        LocaleNumbers("a.csv").value("1,234", 3, "dram__bytes.sum")

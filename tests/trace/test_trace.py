@@ -22,6 +22,7 @@ from roofmodel.trace.ranks import ranks
 from roofmodel.trace.steps import find_period, total
 from roofmodel.trace.trace import RankReport, RunAnalysis, trace
 from roofmodel.trace.transfers import bus_factor, collective_name
+from tests.printing import printed
 from tests.profiles.samples import measured
 from tests.trace.runs import STEP_TABLE, Event, analyzed, event, launched, written
 
@@ -492,6 +493,31 @@ def test_steps_are_read_from_marks_of_the_profiler(tmp_path: Path) -> None:
     assert [(step.label, step.length, step.compute_only, step.idle) for step in report.steps.steps] == [
         ("3", 100_000, 30_000, 70_000), ("4", 100_000, 30_000, 70_000),
     ]  # fmt: skip
+
+
+def test_means_leave_out_the_warm_up_and_say_so(tmp_path: Path) -> None:
+    """A first step of 900 us, then four of 100 us: 260 us with it."""
+    first = [event("user_annotation", "ProfilerStep#1", 0, 900), *launched("k", 10, 890, 5)]
+    starts = {n: 1000 * n for n in range(2, 6)}
+    later = [
+        [event("user_annotation", f"ProfilerStep#{n}", at, at + 100), *launched("k", at + 9, at + 90, at + 2)]
+        for n, at in starts.items()
+    ]
+    path = written(tmp_path, first, *later)
+    report = roofmodel.trace(path)
+    steps = report.to_dict()["steps"]
+    assert [step["warm_up"] for step in steps] == [True, False, False, False, False]
+    assert "mean 100 µs without 1 warm-up step (260 µs with)" in printed(report, 140)
+    equal = analyzed(tmp_path, *later).ranks[0].steps
+    assert equal.steady == equal.complete
+
+
+def test_a_table_of_steps_of_one_kernel_is_a_summary(tmp_path: Path) -> None:
+    launches = [launched("k", 100 * i, 100 * i + 50 + i % 3, 100 * i - 10) for i in range(1, 60)]
+    text = printed(roofmodel.trace(written(tmp_path, *launches)), 140)
+    assert "one kernel" in text or "1 kernel" in text
+    assert "shortest 100 µs, median 100 µs, longest 100 µs; JSON has each step" in text
+    assert text.count("100 µs") < 10
 
 
 def test_a_number_beyond_64_bits_is_no_number_of_a_step(tmp_path: Path) -> None:

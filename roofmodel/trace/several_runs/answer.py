@@ -167,6 +167,8 @@ def change(compared: RunComparison) -> Iterator[Block]:
     if quantity == "wall time":
         quantity += " of the longest rank" * (max(before.ranks, after.ranks) > 1)
     text = f"{quantity} {units.seconds(old / 1e9)} → {units.seconds(new / 1e9)}"
+    if quantity == "mean step" and (left_out := (before.warm_up_steps, after.warm_up_steps)) != (0, 0):
+        text += f", without {left_out[0]} and {left_out[1]} warm-up steps"
     if compared.different_work is None and compared.speedup:
         text += f": {compared.speedup:.2f} times as fast"
     yield Paragraph(text, bold=True)

@@ -70,8 +70,9 @@ class RunTotals(NamedTuple):
     longest_wall: int  # of the rank with the longest one
     parts: dict[str, int]  # of the wall times, by PARTS
     steps: int  # complete ones
-    step_mean: float | None
+    step_mean: float | None  # without warm-up steps
     flops: float | None = None  # counted from the shapes of operators; None: unknown
+    warm_up_steps: int = 0  # of all ranks, which the mean leaves out
     launches: Mapping[tuple[str, str], int] | None = None  # of computation, by name and grid; None: a grid is unknown
 
 
@@ -181,7 +182,7 @@ def run_totals(run: Sequence[tuple[Rank, Steps]]) -> RunTotals:
         work += int(durations.sum())
         compute += int(durations[rank.is_kernel & ~rank.is_collective].sum())
         gemm += int(durations[rank.is_kernel & multiplies].sum())
-    complete = [step.length for _, steps in run for step in steps.complete]
+    steady = [step.length for _, steps in run for step in steps.steady]
     launches: Counter[tuple[str, str]] = Counter()
     for rank, _ in run:
         names, grids = (rank.work.distinct(column) for column in ("name", "grid"))
@@ -202,7 +203,8 @@ def run_totals(run: Sequence[tuple[Rank, Steps]]) -> RunTotals:
         longest_wall=longest,
         parts=parts,
         steps=max((len(steps.complete) for _, steps in run), default=0),
-        step_mean=sum(complete) / len(complete) if complete else None,
+        step_mean=sum(steady) / len(steady) if steady else None,
+        warm_up_steps=sum(len(steps.complete) - len(steps.steady) for _, steps in run),
         launches=launches if launches.total() == compute_kernels else None,
     )
 
