@@ -242,7 +242,7 @@ class _Trace:
                 f"the trace has {content}, but {units.count(launches, 'launch', 'es')} by the CPU: CUDA was profiled, "
                 "but not its kernels, as with another profiler at the same time (ncu, nsys, DCGM), in WSL with an "
                 "older driver, or for kernels that ran after the recording stopped (synchronize before its end)"
-                if launches
+                if launches and not self._has_counters
                 else f"the trace has {content}; {HOW_TO_COLLECT}"
             )
         is_amd = self._is_amd or any(key.startswith(("hip_", "roctracer", "rocm")) for key in document)

@@ -344,6 +344,15 @@ def test_measured_traces_equal_their_events(name):
     assert len(profile.evidence) == 1
 
 
+def test_a_trace_of_launches_without_kernels_was_recorded_with_cuda():
+    """Another client of CUPTI, WSL, or a recording that ended before the kernels ran: not a missing activity."""
+    call = {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1, "ts": 1, "dur": 2}
+    text = json.dumps({"schemaVersion": 1, "deviceProperties": [], "traceEvents": [call, {**call, "ts": 9}]})
+    (warning,) = profile_of(torch_trace.read)(io.BytesIO(text.encode()), "t.json").warnings
+    assert "no kernels, but 2 launches by the CPU" in warning
+    assert "collect with" not in warning
+
+
 @pytest.mark.parametrize(
     "name",
     ["cpu_only_rank-34.Jul_15_10_52_41.1074.pt.trace", "cupti_profiler_benchmark_result_924719_1679055439_trace"],
