@@ -101,7 +101,8 @@ def draw(estimate: Estimate, path: Path, form: str) -> None:
                 axes.scatter(x, slower, s=size, facecolor="none", edgecolor=color, marker=shape, lw=1.2, zorder=3)
         canvas.draw_ceiling_names(axes, [slope], [(pipe, canvas.DEVICE_STYLES[0]) for pipe in (top, *lower)])
         largest = sorted(zip(marked_rows, at, strict=True), key=lambda entry: entry[0].row.share)
-        canvas.place_labels(axes, {m.letter: place for m, place in largest if m.letter}.items(), figure.dpi)
+        places = {m.letter: place for m, place in largest if m.letter}
+        canvas.place_labels(axes, places.items(), figure.dpi, _names_of_letters(tables))
         meanings = [canvas.mark_key("at its bound")]
         meanings += [canvas.mark_key("at its expected time", hollow=True)] * any(y for _, y in expected)
         meanings += [canvas.mark_key("without a letter", small=True)] * (
@@ -114,6 +115,18 @@ def draw(estimate: Estimate, path: Path, form: str) -> None:
             min(LARGEST, (height_factor - FIXED_HEIGHT) / lines),
             height_factor,
         )
+
+
+def _names_of_letters(tables: Iterable[Iterable[MarkedRow]]) -> dict[str, str]:
+    """What each letter stands for: the label of its largest row, and how many other labels it has."""
+    rows_of: dict[str, list[OperatorRow]] = {}
+    for marked in sorted((m for table in tables for m in table if m.letter), key=lambda m: -m.row.share):
+        rows_of.setdefault(marked.letter, []).append(marked.row)
+    names = {}
+    for letter, own in rows_of.items():
+        first, *others = dict.fromkeys(map(full_label, own))
+        names[letter] = f"{first} and {len(others)} more" if others else first
+    return names
 
 
 def _sustained_name(device: Device) -> str:

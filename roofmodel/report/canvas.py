@@ -6,7 +6,7 @@ import io
 import math
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from html import escape
@@ -359,16 +359,20 @@ Place = tuple[float, float]  # x, y
 TEXT_WEIGHT = 10  # of covered text, relative to covered marks and lines
 
 
-def place_labels(axes: Axes, labeled: Iterable[tuple[str, Place]], dpi: float) -> None:
+def place_labels(
+    axes: Axes, labeled: Iterable[tuple[str, Place]], dpi: float, names: Mapping[str, str] | None = None
+) -> None:
     """Write labels next to their marks; a label and its mark's x, y each.
 
     Each label gets the place around its mark where it covers the smallest area of marks, lines, other text and the
     space outside the axes; of equal places the nearest. It avoids other text most of all. A line
-    connects a distant label with its mark.
+    connects a distant label with its mark. `names` says what labels stand for: a name is written beside its label where
+    it covers nothing.
     """
     point = dpi / 72  # in pixels
     obstacles = np.array([*_drawn(axes, point)]).reshape(-1, 4)
     texts = np.array([box for text in axes.texts for box in _text_boxes(text, point)]).reshape(-1, 4)
+    boxes: dict[str, Box] = {}
     for label, (x, y) in labeled:
         here = _pixels(axes, x, y)
         text = axes.text(x, y, label, ha="center", va="center", fontsize=9, weight="bold", zorder=5)
@@ -382,12 +386,31 @@ def place_labels(axes: Axes, labeled: Iterable[tuple[str, Place]], dpi: float) -
             ),
         )
         obstacles, texts = np.vstack([obstacles, candidate.box]), np.vstack([texts, candidate.box])
+        boxes[label] = candidate.box
         middle = ((candidate.box[0] + candidate.box[2]) / 2, (candidate.box[1] + candidate.box[3]) / 2)
         text.set_position(_data(axes, middle))
         if candidate.away > 1:
             ends = (_data(axes, here), _data(axes, middle))
             axes.plot(*zip(*ends, strict=True), color="0.4", lw=0.6, zorder=4)
             text.set_bbox({"facecolor": "white", "alpha": 0.8, "lw": 0, "pad": 0.5})
+    if names:
+        _name_labels(axes, {label: (box, names[label]) for label, box in boxes.items() if label in names}, point)
+
+
+def _name_labels(axes: Axes, named: Mapping[str, tuple[Box, str]], point: float) -> None:
+    """Write the name of each label, whose box is given in pixels, at its right or left where it covers nothing."""
+    covered = np.array([*_drawn(axes, point)]).reshape(-1, 4)
+    for (left, bottom, right, top), name in named.values():
+        text = axes.text(0, 0, name, va="center", fontsize=7, color="0.3", zorder=5)
+        width, height = text.get_window_extent().width, text.get_window_extent().height
+        low, high = (bottom + top - height) / 2, (bottom + top + height) / 2
+        places = ((right, low, right + width, high), (left - width, low, left, high))
+        free = next((box for box in places if _covered(box, covered, axes) < 1e-3), None)
+        if free is None:
+            text.remove()
+            continue
+        text.set_position(_data(axes, (free[0], (low + high) / 2)))
+        covered = np.vstack([covered, free])
 
 
 def place_text(axes: Axes, text: Text, places: Iterable[Place], dpi: float) -> None:

@@ -49,3 +49,14 @@ def test_labels_of_neighboring_marks_do_not_overlap(axes: Axes) -> None:
     boxes = [tuple(map(float, text.get_window_extent().extents)) for text in axes.texts]
     assert len(boxes) == 3
     assert not any(overlap(a, b) for i, a in enumerate(boxes) for b in boxes[:i])
+
+
+def test_the_name_of_a_letter_is_written_only_where_it_covers_nothing(axes: Axes) -> None:
+    axes.scatter([0.3, 0.9], [0.5, 0.5], s=30)
+    axes.plot([0.8, 0.8, 0.99, 0.99], [0, 0.95, 0.95, 0], lw=1)  # a frame around the second mark
+    names = {"A": "norms", "B": "attention core"}
+    canvas.place_labels(axes, [("A", (0.3, 0.5)), ("B", (0.9, 0.5))], 100, names)
+    texts = {text.get_text(): tuple(map(float, text.get_window_extent().extents)) for text in axes.texts}
+    assert set(texts) == {"A", "B", "norms"}
+    assert overlap(texts["A"], texts["norms"]) == 0
+    assert min(abs(texts["A"][0] - texts["norms"][2]), abs(texts["norms"][0] - texts["A"][2])) < 10  # pixels
