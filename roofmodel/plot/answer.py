@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
@@ -58,15 +59,20 @@ Part = tuple[str, Iterable[Block]]
 """The heading of a device, and its blocks."""
 
 
-def kernels(measured: MeasuredKernels, warnings: Sequence[str], most: int | None = MAX_ROWS) -> Document:
-    """Tables of kernels, longest first; one table per device. A table has at most `most` rows."""
+def kernels(
+    measured: MeasuredKernels, warnings: Sequence[str], most: int | None = MAX_ROWS, source: bool = False
+) -> Document:
+    """Tables of kernels, longest first; one table per device. A table has at most `most` rows.
+
+    `source` adds the lines of source that cost most.
+    """
     title, blocks = _joined(f"kernels on {len(measured.runs)} devices ({measured.tool})", [
-        _kernels(run, most) for run in measured.runs
+        _kernels(run, most, source) for run in measured.runs
     ])  # fmt: skip
     return Document(
         title,
         blocks,
-        lambda: kernels_document(measured) | {"warnings": list(warnings)},
+        lambda: kernels_document(measured, source) | {"warnings": list(warnings)},
         lambda: Rows(kernel_table(len(measured.runs)), kernel_rows(measured)),
     )
 
@@ -152,7 +158,7 @@ def _draw(plot: RooflinePlot, file: Path, form: str) -> None:
 # --- Kernels --------------------------------------------------------------------------------------
 
 
-def _kernels(run: DeviceProfile, most: int | None) -> Part:
+def _kernels(run: DeviceProfile, most: int | None, source: bool) -> Part:
     profile, identification = run
     sums = group(profile.kernels, "name")
     known_seconds = [seconds for seconds in profile.kernels.seconds() if seconds is not None]
@@ -162,10 +168,10 @@ def _kernels(run: DeviceProfile, most: int | None) -> Part:
     if not launches:
         return f"no kernel launches{where} ({profile.tool})", []
     title = f"{units.count(launches, 'kernel launch', 'es')}{where}, {took} ({profile.tool})"
-    return title, LazyBlocks(partial(_kernel_blocks, run, sums, most))
+    return title, LazyBlocks(partial(_kernel_blocks, run, sums, most, source))
 
 
-def _kernel_blocks(run: DeviceProfile, sums: KernelTable, most: int | None) -> list[Block]:
+def _kernel_blocks(run: DeviceProfile, sums: KernelTable, most: int | None, source: bool) -> list[Block]:
     profile, identification = run
     device = identification and identification.device
     summed = len(profile.kernels) > MAX_ROWS
@@ -183,7 +189,12 @@ def _kernel_blocks(run: DeviceProfile, sums: KernelTable, most: int | None) -> l
         blocks += [Paragraph(text) for text in copies_texts(profile.copies, profile.kernels, device)]
     judged = reasons_by_group(profile, device)
     by_time = {each.name: judged[each.name] for each in sums if each.name in judged}
-    blocks += why_section(by_time, not_judged(profile, device), collecting(profile, device))
+    lines = _lines_by_name(profile.kernels) if source else {}
+    blocks += why_section(by_time, not_judged(profile, device), collecting(profile, device), lines)
+    if source and not lines:
+        blocks.append(
+            Paragraph("no lines of source: they need a report of ncu (-o) with --set full --import-source yes")
+        )
     return blocks
 
 
@@ -274,7 +285,8 @@ WHY = Table(
 
 
 def _sentence(row: Why) -> str:
-    return reason_sentence(row.reasons) if row.reasons else row.none
+    lines = f"\n{row.lines}" if row.lines else ""
+    return (reason_sentence(row.reasons) if row.reasons else row.none) + lines
 
 
 def reason_sentence(reasons: Sequence[Reason]) -> str:
@@ -286,12 +298,30 @@ def reason_sentence(reasons: Sequence[Reason]) -> str:
     return text_of(first) + "".join(f"; saves {units.seconds(each.seconds)}: {text_of(each)}" for each in second)
 
 
-def why_section(judged: Mapping[str, Sequence[Reason]], missing: Sequence[str], collecting: str) -> Iterator[Block]:
+def _lines_by_name(kernels: KernelTable) -> dict[str, str]:
+    """The lines that cost most of the longest launch of each name, if the file has counters of SASS."""
+    if not kernels.has("lines"):
+        return {}
+    lines: dict[str, str] = {}
+    for kernel in kernels.longest(len(kernels)):
+        if kernel.lines and kernel.name not in lines:
+            listed = ", ".join(f"{line.place} {line.share:.0%}" for line in kernel.lines)
+            lines[kernel.name] = f"lines by {kernel.lines[0].measure}: {listed}"
+    return lines
+
+
+def why_section(
+    judged: Mapping[str, Sequence[Reason]],
+    missing: Sequence[str],
+    collecting: str,
+    lines: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[Block]:
     """The longest kernels with their first reasons, by cost, the idle time before kernels, and what is not checked.
 
-    `judged` has the kernels by falling time, `collecting` says what collects missing counters.
+    `judged` has the kernels by falling time, `collecting` says what collects missing counters, `lines` has the lines of
+    source that cost most, by kernel.
     """
-    rows, idle = listed_reasons(judged, missing), idle_before(judged)
+    rows, idle = listed_reasons(judged, missing, lines), idle_before(judged)
     if rows:
         estimate = " (saves: an estimate of the time that removing the reason saves)"
         yield Heading(f"Why{estimate * any(row.saves for row in rows)}")

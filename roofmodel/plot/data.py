@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 # in each entry that belongs to one of them.
 
 
-def kernels_document(measured: MeasuredKernels) -> dict[str, Any]:
-    """The document `roofmodel.kernels/1`."""
+def kernels_document(measured: MeasuredKernels, source: bool = False) -> dict[str, Any]:
+    """The document `roofmodel.kernels/1`; with `source`, each kernel has `lines`."""
     only = measured.runs[0].identification if len(measured.runs) == 1 else None
     names = measured.names
     return {
@@ -36,7 +36,12 @@ def kernels_document(measured: MeasuredKernels) -> dict[str, Any]:
             }
             for profile, identification in measured.runs
         ],
-        "kernels": kernel_table(len(measured.runs)).records(kernel_rows(measured)),
+        "kernels": [
+            record | ({"lines": [line._asdict() for line in kernel.lines]} if source else {})
+            for record, kernel in zip(
+                kernel_table(len(measured.runs)).records(kernel_rows(measured)), measured.kernels, strict=True
+            )
+        ],
         "copies": _copies(measured),
         "warnings": list(map(str, measured.warnings)),
     }

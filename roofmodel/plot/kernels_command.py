@@ -38,8 +38,8 @@ class ProfileReport(Result):
     naming = ("hardware", "name")
     short_names = staticmethod(names_for_checks)
 
-    def __init__(self, measured: MeasuredKernels, before: MeasuredKernels | None = None) -> None:
-        self.measured, self.before = measured, before
+    def __init__(self, measured: MeasuredKernels, before: MeasuredKernels | None = None, source: bool = False) -> None:
+        self.measured, self.before, self.source = measured, before, source
 
     def answer(self) -> Document:
         """The tables of `roof kernels`: the kernels; with `before`, their changes."""
@@ -47,14 +47,14 @@ class ProfileReport(Result):
 
         if self.before:
             return changes(self.before, self.measured, self.changes, self.warnings)
-        return kernels(self.measured, self.warnings)
+        return kernels(self.measured, self.warnings, source=self.source)
 
     def complete(self) -> Document:
         from roofmodel.plot.answer import changes, kernels
 
         if self.before:
             return changes(self.before, self.measured, self.changes, self.warnings, most=None)
-        return kernels(self.measured, self.warnings, most=None)
+        return kernels(self.measured, self.warnings, most=None, source=self.source)
 
     @cached_property
     def changes(self) -> Sequence[KernelChange]:
@@ -106,6 +106,7 @@ def read_profile(
     hw: Hardware | None = None,
     times: PathLike | Iterable[PathLike] = (),
     before: PathLike | Iterable[PathLike] = (),
+    source: bool = False,
     progress: ProgressCallback = no_progress,
 ) -> ProfileReport:
     """Read profiler files (ncu, nvprof, nsys, rocprof, PyTorch): the kernels, and why each is slow.
@@ -117,6 +118,7 @@ def read_profile(
         hw: The device, if the files do not state it or state it wrongly.
         times: Take the times from this nsys, nvprof or PyTorch file, not from `files`.
         before: Files or patterns of the same program before a change; compare the kernels with theirs.
+        source: List the three lines of source that cost most under each reason (reports of ncu with counters of SASS).
         progress: Called with a file's name, the bytes that were read, and its size.
 
     Examples:
@@ -134,7 +136,8 @@ def read_profile(
             "leave out one of the two",
         )  # fmt: skip
     with report_progress(progress):
-        return ProfileReport(kernels(values.paths("files", files), hw, timed), kernels(old, hw) if old else None)
+        measured = kernels(values.paths("files", files), hw, timed)
+        return ProfileReport(measured, kernels(old, hw) if old else None, source)
 
 
 COMMAND = CommandLine(

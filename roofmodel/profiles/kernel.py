@@ -174,6 +174,14 @@ class ToolRule(NamedTuple):
     saves: float | None  # the share of the time that following it saves, as the tool estimates; None: not stated
 
 
+class SourceLine(NamedTuple):
+    """A line of source, or an instruction where the file has no line, and its share of a launch."""
+
+    place: str  # gemm.cu:42; without the folder, which may name a person
+    share: float
+    measure: str  # of what it is a share
+
+
 class Limit(NamedTuple):
     """The largest possible value of a column, for one launch, and how a warning names the column.
 
@@ -284,6 +292,7 @@ class Kernel:
     l2 = Attribute[float | None](float, "sum")
     l1 = Attribute[float | None](float, "sum")
     rules = Attribute[tuple[ToolRule, ...]](Hashable, default=())  # of the tool
+    lines = Attribute[tuple[SourceLine, ...]](Hashable, default=())  # that cost most
     # Of copies and memsets: `CopySize`
     copied_bytes = Attribute[int | None](int, name="bytes")
     direction = Attribute[str | None](str)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from operator import itemgetter
+from types import MappingProxyType
 from typing import NamedTuple
 
 from roofmodel.devices.device import Device
@@ -87,6 +88,7 @@ class Why(NamedTuple):
     name: str
     reasons: Sequence[Reason]
     none: str  # what is said without a reason
+    lines: str = ""  # of source, that cost most
 
     @property
     def saves(self) -> float | None:
@@ -95,7 +97,9 @@ class Why(NamedTuple):
         return None if first is None or first.evidence.startswith(NOTHING) else first.seconds or None
 
 
-def listed_reasons(judged: Mapping[str, Sequence[Reason]], missing: Sequence[str]) -> list[Why]:
+def listed_reasons(
+    judged: Mapping[str, Sequence[Reason]], missing: Sequence[str], lines: Mapping[str, str] = MappingProxyType({})
+) -> list[Why]:
     """The kernels of a list of reasons, of kernels by falling time; `missing` is that of `not_judged`.
 
     The LARGEST kernels are listed even without a reason, but for collectives, which wait for other ranks.
@@ -106,7 +110,8 @@ def listed_reasons(judged: Mapping[str, Sequence[Reason]], missing: Sequence[str
     own = {name: [each for each in every if each.reason != "launch_gap"] for name, every in judged.items()}
     largest = [name for name in [*own][:LARGEST] if category(name) != "communication"]
     names = [name for name, every in own.items() if every or name in largest][:SHOWN]
-    rows = [Why(short, own[name], none) for name, short in zip(names, short_names(names, NAME_WIDTH), strict=True)]
+    short = short_names(names, NAME_WIDTH)
+    rows = [Why(shown, own[name], none, lines.get(name, "")) for name, shown in zip(names, short, strict=True)]
     return sorted(rows, key=lambda row: -(row.saves or 0.0))
 
 

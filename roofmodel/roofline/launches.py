@@ -115,7 +115,7 @@ class Launch:
         """The sum of the counters that were collected."""
         return sum(self.counters.get(name) or 0.0 for name in names)
 
-    @property
+    @cached_property
     def has_utilization(self) -> bool:
         """Whether the file states how busy a unit was: other counters alone do not tell what limits a launch."""
         return any(_UTILIZATION.search(name) for name in self.kernel.counters)

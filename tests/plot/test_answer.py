@@ -14,7 +14,7 @@ from roofmodel.plot import answer
 from roofmodel.plot.measured import DeviceProfile, MeasuredKernels
 from roofmodel.plot.panels import letters_of
 from roofmodel.plot.picture import _undrawn
-from roofmodel.profiles.kernel import Flops, Kernel, Profile, Traffic
+from roofmodel.profiles.kernel import Flops, Kernel, Profile, SourceLine, Traffic
 from roofmodel.report import chart
 from roofmodel.report.document import Document
 from roofmodel.report.table import shorten
@@ -120,6 +120,16 @@ def test_copies_belong_to_the_answer() -> None:
     assert "HtoD: copies of 4.1 kB on average are too small for the link: 2.05 GB/s, large ones reach 10.5 GB/s" in text
     (row,) = document.data()["copies"]
     assert (row["kind"], row["count"], row["bytes"]) == ("HtoD", 31, 30 * 4096 + (4 << 20))
+
+
+def test_the_lines_that_cost_most_are_under_the_reason() -> None:
+    lines = (SourceLine("gemm.cu:42", 0.6, "stall samples"), SourceLine("gemm.cu:7", 0.2, "stall samples"))
+    run = DeviceProfile(Profile("ncu", ("f",), make.table([make.changed(KERNELS[1], lines=lines)])), None)
+    document = answer.kernels(MeasuredKernels((run,), ()), (), source=True)
+    text = " ".join(printed(TerminalDocument(document)).split())
+    assert "lines by stall samples: gemm.cu:42 60%, gemm.cu:7 20%" in text
+    assert document.data()["kernels"][0]["lines"][0] == lines[0]._asdict()
+    assert "lines" not in answer.kernels(MeasuredKernels((run,), ()), ()).data()["kernels"][0]
 
 
 def test_the_largest_kernels_are_listed_without_a_reason_but_no_collective() -> None:

@@ -8,20 +8,25 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any, BinaryIO
 
 from roofmodel.errors import ProfileError, shorten
 from roofmodel.files.text_files import printable
-from roofmodel.profiles.kernel import Evidence, ToolRule, extent
+from roofmodel.profiles.kernel import Evidence, SourceLine, ToolRule, extent
 from roofmodel.profiles.ncu import metric_names, tool_rules
 from roofmodel.profiles.ncu.device_attributes import ATTRIBUTE, ATTRIBUTES, evidence, in_base_units, scale
 from roofmodel.profiles.ncu.launch_tables import LaunchTable
 from roofmodel.profiles.signatures import NCU_REPORT
 from roofmodel.profiles.streams import as_file, limited_name
+
+WITH_SOURCE = 100  # results whose lines are read: a metric has a value for each instruction
+LINES = 3
+_SAMPLED = re.compile(r"smsp__pcsamp_warps_issue_stalled_(?!selected|\w*not_issued)\w+$")
 
 
 def parse(stream: BinaryIO, file: str) -> LaunchTable:
@@ -101,6 +106,7 @@ def _read(action: Any, number: int, table: LaunchTable) -> None:
         capability=device_evidence.compute_capability,
         nvtx=_ranges(action.nvtx_state()),
         rules=tuple(_rules(action)) or None,
+        lines=tuple(_lines(action, names)) or None if number < WITH_SOURCE else None,
     )
     for name in filter(_is_read, names):
         value = action.metric_by_name(name).value()
@@ -116,6 +122,37 @@ def _read(action: Any, number: int, table: LaunchTable) -> None:
             table.launches.declare(**{name: float})
             cells[name] = in_base_units(value, factor)
     table.launches.add(**cells)
+
+
+def _lines(action: Any, names: Sequence[str]) -> list[SourceLine]:
+    """The lines with most samples of stalled warps, or else most executed instructions; [] without counters of SASS."""
+    places: dict[int, str] = {}
+    stalled = [name for name in names if _SAMPLED.match(name)]
+    for measure, counted in (("stall samples", stalled), ("instructions", ["inst_executed"])):
+        costs: dict[str, float] = {}
+        for name in counted:
+            metric = action.metric_by_name(name)
+            addresses = metric.correlation_ids() if metric is not None and metric.num_instances() else None
+            if addresses is None:
+                continue
+            for i in range(metric.num_instances()):
+                address = addresses.as_uint64(i)
+                if address not in places:
+                    places[address] = _place(action, address)
+                costs[places[address]] = costs.get(places[address], 0.0) + metric.as_double(i)
+        if total := sum(costs.values()):
+            longest = sorted(costs, key=lambda place: -costs[place])[:LINES]
+            return [SourceLine(place, costs[place] / total, measure) for place in longest if costs[place]]
+    return []
+
+
+def _place(action: Any, address: int) -> str:
+    """`gemm.cu:42` of an instruction; the instruction itself where the report has no source line."""
+    info = action.source_info(address)
+    if info is not None and info.line():
+        file = re.split(r"[/\\]", printable(info.file_name()))[-1]
+        return f"{file}:{info.line()}"
+    return printable(" ".join((action.sass_by_pc(address) or f"address {address:#x}").split()))
 
 
 def _rules(action: Any) -> Iterator[ToolRule]:

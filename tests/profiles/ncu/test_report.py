@@ -17,6 +17,7 @@ import pytest
 from roofmodel.errors import ProfileError
 from roofmodel.profiles import reading
 from roofmodel.profiles.kernel import Evidence
+from roofmodel.profiles.ncu import report
 from roofmodel.profiles.signatures import NCU_REPORT
 from tests import kernels as make
 from tests.profiles.ncu.samples import read_file
@@ -75,6 +76,57 @@ class IAction:
 
     def nvtx_state(self):
         return self._nvtx
+
+    def source_info(self, address):
+        return (
+            SimpleNamespace(file_name=lambda: "/home/someone/gemm.cu", line=lambda: address // 16) if address else None
+        )
+
+    def sass_by_pc(self, address):
+        return "  EXIT ;  "
+
+
+class Instances(IMetric):
+    """A metric with a value for each address."""
+
+    def __init__(self, values):
+        super().__init__(sum(values.values()), "warp")
+        self._values = values
+
+    def num_instances(self):
+        return len(self._values)
+
+    def as_double(self, instance):
+        return float([*self._values.values()][instance])
+
+    def as_uint64(self, instance):
+        return [*self._values][instance]
+
+    def correlation_ids(self):
+        return self
+
+
+class Sampled(IAction):
+    def __init__(self, stalls):
+        super().__init__("gemm", dict.fromkeys(stalls, (0, "warp")))
+        self._stalls = stalls
+
+    def metric_by_name(self, metric_name):
+        return Instances(self._stalls[metric_name]) if metric_name in self._stalls else None
+
+
+def test_the_lines_with_most_stalled_warps_are_listed():
+    """60 + 20 of 100 samples at line 2 (addresses 32 and 40), 15 at line 3, 5 at an instruction without a line."""
+    stalls = {
+        "smsp__pcsamp_warps_issue_stalled_long_scoreboard": {32: 60, 48: 10, 0: 5},
+        "smsp__pcsamp_warps_issue_stalled_wait": {40: 20, 48: 5},
+        "smsp__pcsamp_warps_issue_stalled_wait_not_issued": {48: 1000},
+        "smsp__pcsamp_warps_issue_stalled_selected": {48: 1000},
+    }
+    lines = report._lines(Sampled(stalls), [*stalls])
+    assert [(line.place, line.share) for line in lines] == [("gemm.cu:2", 0.8), ("gemm.cu:3", 0.15), ("EXIT ;", 0.05)]
+    executed = {"inst_executed": {32: 3, 48: 1}}
+    assert [line.measure for line in report._lines(Sampled(executed), [*executed])] == 2 * ["instructions"]
 
 
 def number(text):
