@@ -171,7 +171,7 @@ def _operators(kernels: KernelTable, events: ColumnTable) -> tuple[list[int], Op
     listed = sorted(callers)
     place = {event: i for i, event in enumerate(listed)} | {-1: -1}
     texts = [events.cell("inputs", event) for event in listed]
-    parsed = {text: None if text is None else parse_inputs(text) for text in texts}
+    parsed = {text: None if text is None else parse_inputs(text) for text in {*texts}}
     table = Operators(
         [events.cell("name", event) for event in listed],
         [parsed[text] for text in texts],

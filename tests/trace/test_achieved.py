@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from roofmodel.trace import achieved
 from roofmodel.trace.answer import roofline_text, to_dict
 from roofmodel.trace.command import TraceReport
 from roofmodel.trace.steps import total
@@ -41,6 +42,14 @@ def run(tmp_path: Path, **options) -> RunAnalysis:
         launched("my_kernel", 2300, 2500, 80),
         **options,
     )  # fmt: skip
+
+
+def test_equal_inputs_of_operators_are_parsed_once(tmp_path, monkeypatch):
+    """The two matrix multiplications have equal shapes, and `aten::matmul` those of `aten::mm`."""
+    parsed, parse = [], achieved.parse_inputs
+    monkeypatch.setattr(achieved, "parse_inputs", lambda text: (parsed.append(text), parse(text))[1])
+    run(tmp_path)
+    assert len(parsed) == 3  # mm, relu, topk
 
 
 def test_rows_have_flops_and_bytes_of_operators_once(tmp_path):
