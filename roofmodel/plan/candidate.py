@@ -114,6 +114,7 @@ class Candidate(NamedTuple):
     shares: Shares
     violation: float
     largest_itl: float  # seconds between two tokens at most: the longest step
+    itl_p99: float  # the 99th percentile of these seconds
     largest_batch: int  # that fits, over all replicas
     price: float | None = None  # dollars per hour and GPU
     required: float | None = None  # requests per second
@@ -204,7 +205,7 @@ def candidate(
         requests=requests, osl=osl, memory=points.memory[place].item(), usable=engine.usable,
         shares=shares(points.step, place),
         violation=float(targets.violation(with_wait(ttft.value, wait), tpot.value, requests.value)),
-        largest_itl=float(points.longest[place]),
+        largest_itl=float(points.longest[place]), itl_p99=float(points.itl_p99[place]),
         # at a sustained rate, TTFT depends on the sequences in flight, not on the size of the full batch
         latency_ratio=targets.latency_ratio(ttft.value if isinf(wait) else None, tpot.value),
         decode_memory=points.memory[place].item(),

@@ -39,6 +39,10 @@ SMALLEST_CHUNK, LARGEST_CHUNK = 128, 32768
 """Limits of the tokens of a chunk; engines allow 512 to 16384 tokens per step by default."""
 
 
+RARE_STEPS = 0.01
+"""The share of the steps that the 99th percentile of the gaps between two tokens leaves out."""
+
+
 class RequestLengths(NamedTuple):
     """The requests of a service: tokens of the prompt and of the answer."""
 
@@ -60,6 +64,7 @@ class Points(NamedTuple):
     requests: tuple[Array, Array, Array]
     wait: Array  # mean seconds before the prefill at the required rate; infinite where it is not sustained, or unknown
     longest: Array  # seconds of the longest step, which has a chunk
+    itl_p99: Array  # seconds that 99 % of the gaps between two tokens do not exceed
     memory: Array  # bytes per GPU
     step: StepTimes  # the mean step
 
@@ -154,6 +159,7 @@ def steady_states(
         requests=requests,
         wait=wait,
         longest=mixed.seconds,
+        itl_p99=np.where(share > RARE_STEPS, mixed.seconds, decode.seconds),
         memory=peak_memory(stored, b + prompts, mixed.activations),
         step=mean,
     )

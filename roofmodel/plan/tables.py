@@ -146,6 +146,11 @@ CANDIDATES = Table(
             "largest_itl_seconds", "longest gap", SECONDS, "candidate.largest_itl", priority=5,
             meaning="the largest latency between two tokens: the time of the longest step",
         ),
+        Column(
+            "itl_p99_seconds", value="candidate.itl_p99",
+            meaning="the 99th percentile of the latencies between two tokens: the time of a step with a chunk where "
+            "more than 1 % of the steps have one, else of a step without",
+        ),
         *_interval("tokens_per_second", "tokens_per_second", "output tokens per second"),
         *_interval(
             "tokens_per_second_per_gpu", "per_gpu", "output tokens per second / number of GPUs", title="tokens/s/GPU",

@@ -8,7 +8,8 @@ decodes, their mean context, its prompt tokens and their query-key pairs (`step_
 The clients start together, as those of benchmarks do, and their first two requests are not counted. Where an engine
 computes prompts first and all requests are equally long, they stay together: waves of all prompts, then all decodes.
 Elsewhere requests drift apart, in public benchmarks of equal lengths too (`benchmarks/served_rows.py`): the answers of
-the first requests have random lengths, so that the counted ones begin at random times.
+the first requests have random lengths, so that the counted ones begin at random times. The time of a request outside
+the steps is uniform from 0 to twice its mean: with a constant one, all would arrive at the same point of a step.
 
 Steps between two events (an arrival, the end of a sequence) are equal but for the growing contexts: up to LONGEST_RUN
 of them are one event.
@@ -42,7 +43,7 @@ class ClientLoad(NamedTuple):
 
     `isl` and `osl` are the longest lengths; they are drawn uniformly from `shortest` to 1 times these. A share `cached`
     of a prompt is in the prefix cache. A decode step takes `verified` tokens of a sequence and gives `accepted` on
-    average (speculative decoding). `outside`: seconds of a request outside the steps.
+    average (speculative decoding). `outside`: mean seconds of a request outside the steps.
     """
 
     sequences: int
@@ -99,10 +100,14 @@ def gap_at(gaps: Sequence[tuple[float, float]], quantile: float) -> float:
 class _Request:
     """A request in the loop. `prompt`: its tokens that are not cached, of which `done` are computed."""
 
-    __slots__ = ("arrival", "cached", "done", "first_token", "number", "prompt", "started", "steps", "tokens")
+    __slots__ = (
+        "arrival", "cached", "done", "first_token", "number", "prompt", "reached", "started", "steps", "tokens",
+    )  # fmt: skip
 
-    def __init__(self, number: int, arrival: float, prompt: int, cached: int, tokens: int, steps: int) -> None:
-        self.number, self.arrival, self.prompt, self.cached = number, arrival, prompt, cached
+    def __init__(
+        self, number: int, arrival: float, reached: float, prompt: int, cached: int, tokens: int, steps: int
+    ) -> None:
+        self.number, self.arrival, self.reached, self.prompt, self.cached = number, arrival, reached, prompt, cached
         self.tokens, self.steps = tokens, steps
         self.done, self.started, self.first_token = 0, 0.0, 0.0
 
@@ -119,9 +124,9 @@ class _Loop:
     def __init__(self, load: ClientLoad, seconds: StepSeconds, skipped: int, counted: int) -> None:
         self.load, self.seconds = load, seconds
         self.skipped, self.counted = skipped, counted
-        self.lengths = _lengths(load)
+        self.lengths, self.draw = _lengths(load), Random(1)
         self.clock, self.sent, self.completed = 0.0, 0, 0
-        self.arriving: list[tuple[float, int]] = []  # a heap
+        self.arriving: list[tuple[float, int, float]] = []  # a heap: when it reaches the engine, number, when sent
         self.waiting: deque[_Request] = deque()
         self.running: list[tuple[int, int, _Request]] = []  # a heap, by the decode step that ends each
         self.decoded = 0  # decode steps so far
@@ -159,13 +164,14 @@ class _Loop:
             self.began = self.clock
         if self.sent == self.skipped + self.counted:
             self.ended = self.clock
-        heappush(self.arriving, (self.clock + self.load.outside, self.sent))
+        outside = 2 * self.draw.random() * self.load.outside
+        heappush(self.arriving, (self.clock + outside, self.sent, self.clock))
         self.sent += 1
 
     def _admit(self) -> None:
         while self.arriving and self.arriving[0][0] <= self.clock:
-            arrival, number = heappop(self.arriving)
-            self.waiting.append(_Request(number, arrival - self.load.outside, *next(self.lengths)))
+            reached, number, arrival = heappop(self.arriving)
+            self.waiting.append(_Request(number, arrival, reached, *next(self.lengths)))
 
     def _chunk(self) -> tuple[int, float, list[_Request]]:
         """The prompt tokens of the next step, their query-key pairs, and the prompts that they complete."""
@@ -246,7 +252,7 @@ class _Loop:
                 continue
             self.completed += 1
             ttft, latency = request.first_token - request.arrival, self.clock - request.arrival
-            waited = request.started - request.arrival - self.load.outside
+            waited = request.started - request.reached
             for at, value in enumerate((ttft, (latency - ttft) / (request.tokens - 1), latency, waited)):
                 self.sums[at] += value
 

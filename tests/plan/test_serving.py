@@ -20,6 +20,7 @@ from roofmodel.steps.estimate import estimate
 
 ISL, OSL = 1024, 129
 """Prompts in chunks of 1024, 512, 256 and 128 tokens; 128 decodes."""
+LENGTHS = RequestLengths(ISL, OSL)
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +44,10 @@ def points_of(served: ServingReplica, chunks: list[PromptChunk] | None = None) -
 
 
 def steady(
-    served: ServingReplica, chunks: list[PromptChunk] | None = None, rate: float | None = None
+    served: ServingReplica,
+    chunks: list[PromptChunk] | None = None,
+    rate: float | None = None,
+    lengths: RequestLengths = LENGTHS,
 ) -> tuple[Points, FullBatches | None]:
     """The steady states of batches of 64 and 128 sequences, of which a decode takes 1 s, and 3 s with a chunk.
 
@@ -58,7 +62,7 @@ def steady(
 
     decode = seconds(*(np.full(2, value) for value in (1.0, 0.9, 1.2)))
     times = GenerationTimes(np.array([64, 128]), 1.0, decode, mixed, mixed)
-    return steady_states(served, RequestLengths(ISL, OSL), [(50_000, 100)], times, rate)
+    return steady_states(served, lengths, [(50_000, 100)], times, rate)
 
 
 def test_a_chunk_starts_with_half_of_the_rest_of_its_prompt_in_the_cache_on_average(gpt2: ServingReplica) -> None:
@@ -99,6 +103,17 @@ def test_the_rates_of_a_full_batch_follow_littles_law(gpt2: ServingReplica) -> N
     two_chunks = points[64, 512]["ttft"]
     assert two_chunks == pytest.approx((6.0 + outside, 5.4 + outside, 7.2 + outside))
     assert half["longest"] == 3.0
+
+
+def test_the_99th_percentile_of_gaps_is_a_step_with_a_chunk_unless_such_steps_are_rare(
+    gpt2: ServingReplica,
+) -> None:
+    """64 sequences of 64 prompt and 1025 new tokens bring 4 prompt tokens per step: 1.6 % of all steps have a chunk of
+    256 tokens, 0.8 % one of 512."""
+    points, _ = steady(gpt2, lengths=RequestLengths(64, 1025))
+    by_chunk = dict(zip(points.chunk[points.batch == 64].tolist(), points.itl_p99[points.batch == 64], strict=True))
+    assert by_chunk[256] == 3.0
+    assert by_chunk[512] == 1.0
 
 
 def test_a_random_time_is_more_often_in_a_longer_step(gpt2: ServingReplica) -> None:

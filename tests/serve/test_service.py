@@ -39,7 +39,7 @@ def test_a_single_client_sees_a_prefill_and_decodes() -> None:
     prefill = estimate("llama-3.1-8b", "h100", phase="prefill", seq=512).totals["prefill"]
     decode = estimate("llama-3.1-8b", "h100", phase="decode", context=512 + 64).totals["decode"]
     host = 20e-3 + 3e-6 * 512  # vllm.yaml: of a request, and of each token of its prompt
-    assert found["ttft_seconds"] == pytest.approx(prefill["expected_seconds"] + host, rel=0.01)
+    assert found["ttft_seconds"] == pytest.approx(prefill["expected_seconds"] + host, rel=0.03)  # mean of 400 requests
     assert found["tpot_seconds"] == pytest.approx(decode["expected_seconds"], rel=0.01)
     assert found["itl_p99_seconds"] == pytest.approx(decode["expected_seconds"], rel=0.03)
     assert found["latency_seconds"] == pytest.approx(found["ttft_seconds"] + 127 * found["tpot_seconds"])
