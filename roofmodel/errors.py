@@ -264,8 +264,12 @@ TECHNIQUES = {
 
 
 def not_modeled(option: str) -> str | None:
-    """`context parallelism is not modeled yet` for the name of an option that is one of TECHNIQUES; else None."""
-    technique = TECHNIQUES.get(option.removeprefix("--").replace("-", "_"))
+    """`context parallelism is not modeled yet` for the name of an option that is one of TECHNIQUES, or which option to
+    give in its place; None for other names."""
+    name = option.removeprefix("--").replace("-", "_")
+    if name in ("prefix_cache", "prefix_caching", "enable_prefix_caching"):
+        return "tokens of a prompt that are already cached are its context (--context)"
+    technique = TECHNIQUES.get(name)
     return technique and f"{technique} is not modeled yet"
 
 

@@ -971,3 +971,9 @@ def test_the_name_of_a_technique_gets_no_spelling_hint(roof: Roof, command: str,
     assert done.err.startswith(f"error: {option}: {technique}")
     assert "not modeled" in done.err
     assert not any(hint in done.err for hint in ("Possible options", "did you mean"))
+
+
+def test_a_cached_prefix_is_named_by_its_option(roof: Roof) -> None:
+    done = roof("estimate", "gpt2", "--hw", "h100", "--prefix-cache", "2")
+    assert done.status == 2
+    assert "--context" in done.err

@@ -161,7 +161,7 @@ def _family(config: Config, where: str) -> tuple[str, Family]:
         if description and "model_type" not in config:
             raise ModelError(f"{where}: is {description}")
         problem = (
-            f"'model_type' is {shorten(model_type)}; it must be"
+            f"'model_type' is {_written(model_type)}; it must be"
             if "model_type" in config
             else "the key 'model_type' is missing; add"
         )
@@ -174,7 +174,7 @@ def _family(config: Config, where: str) -> tuple[str, Family]:
             return _family({**config, "model_type": variant}, where)
     for switch in family.refuses:
         if config.get(switch):
-            value = "true" if config[switch] is True else shorten(config[switch])
+            value = _written(config[switch])
             raise ModelError(f"{where}: {switch!r} is {value}, which is not supported for {model_type}")
     return model_type, family
 
@@ -262,6 +262,11 @@ def _derived(rule: Callable[[Fields], Any], fields: Fields, where: ConfigLocatio
         raise ModelError(f"{where}: {name}: {error}") from None
 
 
+def _written(value: Any) -> str:
+    """A value of a config in a message, as JSON and YAML write it."""
+    return json.dumps(value) if value is None or isinstance(value, bool) else shorten(value)
+
+
 def _checked(value: Any, source: Key, kind: FieldType, name: str) -> Any:
     """A config value converted to the field's own terms. Raises ModelError if it is invalid."""
     wanted, setting = kind.expected, value
@@ -274,7 +279,7 @@ def _checked(value: Any, source: Key, kind: FieldType, name: str) -> Any:
         is_text = (
             "the text " if isinstance(value, str) and kind.expected.startswith(("a number", "a whole number")) else ""
         )
-        raise ModelError(f"{name} is {is_text}{shorten(value)}; it must be {wanted}")
+        raise ModelError(f"{name} is {is_text}{_written(value)}; it must be {wanted}")
     return len(setting) if kind is LABELS and isinstance(setting, dict) else setting
 
 
@@ -302,7 +307,7 @@ def _head(
         notes: tuple[Text, ...] = (f"{where}: no 'architectures'; the usual head of {model_type} is assumed, {name}",)
     else:
         if not (isinstance(class_names, list) and all(isinstance(n, str) for n in class_names)):
-            raise ModelError(f"{where}: 'architectures' is {shorten(class_names)}; it must be a list of class names")
+            raise ModelError(f"{where}: 'architectures' is {_written(class_names)}; it must be a list of class names")
         notes = ()
         # Some old checkpoints spell the prefix differently: LLaMAForCausalLM. A name of a model may end with a suffix.
         written = class_names[0].lower()

@@ -176,6 +176,11 @@ def test_a_missing_core_size_is_named_in_the_error(model_type: str) -> None:
         assert "whole number" in message
 
 
+def in_a_config(value: object) -> str:
+    """A value as JSON and YAML write it, in place of Python's None and True; sizes and texts are the same."""
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else repr(value)
+
+
 INVALID_SIZES = [0, -1, -(10**30), "768", "", 1.5, 768.0, float("inf"), True, False, None, [768], {}, 10**30, 10**9_999]
 
 
@@ -185,7 +190,7 @@ def test_an_invalid_core_size_is_refused(model_type: str) -> None:
     for key in keys.sizes(model_type).values():
         others = without(good(model_type), *key.names)
         for name, value in itertools.product(key.names, INVALID_SIZES):
-            shown = "thousands of digits" if value == 10**9_999 else repr(value)
+            shown = "thousands of digits" if value == 10**9_999 else in_a_config(value)
             with pytest.raises(ModelError) as caught:
                 read(others | {name: value})
             message = str(caught.value)
@@ -224,7 +229,7 @@ def test_an_invalid_image_or_patch_size_is_refused(name: str, value: object) -> 
     with pytest.raises(ModelError) as caught:
         read(good("vit") | {name: value})
     remedy = "it must be pixels per side, or a list of two: rows and columns"
-    assert str(caught.value) == f"{WHERE}: {name!r} is {value!r}; {remedy}"
+    assert str(caught.value) == f"{WHERE}: {name!r} is {in_a_config(value)}; {remedy}"
 
 
 @pytest.mark.parametrize("depth", [10, 500, 5000])
@@ -234,6 +239,13 @@ def test_a_deeply_nested_value_is_refused(depth: int) -> None:
         nested = [nested]
     with pytest.raises(ModelError, match="'n_embd' is "):
         read(GPT2 | {"n_embd": nested})
+
+
+@pytest.mark.parametrize(("value", "written"), [(None, "null"), (True, "true")])
+def test_a_refused_value_is_written_as_the_config_has_it(value: Any, written: str) -> None:
+    config = {"model_type": "gpt2", "n_embd": 8, "n_layer": value, "n_head": 2, "vocab_size": 10, "n_positions": 8}
+    with pytest.raises(ModelError, match=f"'n_layer' is {written}; it must be a whole number"):
+        architecture(config, "x", "x")
 
 
 # --- Accepted configs ----------------------------------------------------------------------------------
