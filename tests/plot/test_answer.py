@@ -20,7 +20,7 @@ from roofmodel.report.document import Document
 from roofmodel.report.table import shorten
 from roofmodel.report.terminal import TerminalDocument
 from roofmodel.roofline.panel import Panel
-from roofmodel.roofline.points import Point, group, points
+from roofmodel.roofline.points import Point, Reason, group, points
 from tests import kernels as make
 from tests.printing import printed
 
@@ -93,6 +93,14 @@ def test_the_reasons_are_listed_by_their_cost() -> None:
     )
     lines = printed(kernels(short, long)).partition("Why")[2].splitlines()
     assert [line.split()[2] for line in lines if "few thread blocks" in line] == ["short:", "long:"]
+
+
+def test_rules_of_the_tool_stand_together_in_a_line() -> None:
+    """Two of 50 and 45 us, and our own of 40 us; of our own reasons, only two."""
+    costs = {"bank_conflicts": 50e-6, "uncoalesced": 45e-6, "latency": 40e-6}
+    of_ncu = [Reason(name, cost, "text", source="ncu") for name, cost in costs.items()]
+    assert answer.reason_sentence(of_ncu).count("saves") == 2
+    assert answer.reason_sentence([each._replace(source="roof") for each in of_ncu]).count("saves") == 1
 
 
 def test_idle_time_before_kernels_is_one_line_after_their_own_reasons() -> None:
