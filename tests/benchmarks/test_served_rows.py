@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks.errors import RelativeErrors, by_name
 from benchmarks.served_hosts import host_fit
+from benchmarks.served_loop import simulated
 from benchmarks.served_rows import VARIANTS, WHOLE, RowErrors, ServedRow, errors, latencies, rows
 from roofmodel.devices.device import Device
 from roofmodel.models.hub import load
@@ -46,6 +47,16 @@ def test_the_fit_finds_the_hosts_terms_of_models_that_an_engine_serves() -> None
     host = host_fit(found)
     assert (host.step, host.sequence) == (pytest.approx(0.5, rel=0.1), pytest.approx(20, rel=0.1))
     assert median(np.abs(host.left_out)) < 0.02
+
+
+def test_the_simulation_of_a_server_agrees_with_what_benchmarks_measured() -> None:
+    """A sample of the rows on two and on eight GPUs; docs/accuracy.md has all, by engine and version."""
+    table = measured("whole") / "served_aic_silicon.csv.gz"
+    some = [row for row in rows(table, Counter()) if row.layout in (Layout(tp=8), Layout(tp=2))][::30]
+    found = simulated(table, errors(table, some, VARIANTS[WHOLE]))
+    for engine, of_engine in by_name((each.row.engine, each.tpot.expected) for each in found).items():
+        assert median(map(abs, of_engine)) < 0.12, engine
+    assert sum(each.tpot.inside for each in found) > 0.75 * len(found)
 
 
 def test_each_engines_tpot_is_closer_than_that_of_aiconfigurator() -> None:
