@@ -76,7 +76,8 @@ def main() -> int:
     checks = [
         # Runs on the same state of the code give 1.90 to 2.04.
         ("roof estimate gpt2-xl / importing typer and rich", roof / imports, 2.1),
-        ("roof kernels FILE / importing typer and rich", kernels / imports, 2.2),
+        # 1.9 to 2.2, and 2.3 to 3.9, on a machine with other work.
+        ("roof kernels FILE / importing typer and rich", kernels / imports, 2.4),
         ("roof trace FILE / importing typer and rich", trace / imports, 4.2),
         ("import roofmodel / (1.5 x bare python + 30 ms)", package / (1.5 * bare + 0.030), 1.0),
     ]
