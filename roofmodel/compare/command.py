@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 from roofmodel.devices.device import Hardware
 from roofmodel.options import values
-from roofmodel.options.signature import checked
+from roofmodel.options.signature import checked, lists_options
 from roofmodel.options.values import Model, PathLike, ProgressCallback, no_progress
-from roofmodel.options.workload import lists_options
 from roofmodel.report.base import PICTURES, Result
 from roofmodel.report.command import CommandLine
 from roofmodel.report.document import Document

@@ -63,7 +63,7 @@ def count(
         inputs: Shape of an input: 1x3x224x224, or int:1x1024 for integers; repeat for each input.
         hw: Also print the bound of each operator on this device.
         dtype: Format of all floating-point tensors.
-        optimizer: Optimizer whose state the training memory includes.
+        optimizer: Optimizer whose state the training memory includes: adam, adam8bit, momentum or sgd.
 
     Examples:
         >>> count("torch.nn:Linear", ["8,784"])  # doctest: +SKIP

@@ -46,27 +46,35 @@ def differentiable(forward: Sequence[Operator]) -> list[set[str]]:
 
     Tensors on which no result depends need none: the token choice of an indexer, the position queries of a DeBERTa
     that uses only position keys. Results are the output of the layers, and unread outputs after the layers.
+    With low-rank adapters, only their parameters are trained.
     """
+    adapted = any(tensor.is_adapter for operator in forward for tensor in operator.parameters)
     reached: set[str] = set()
     needs = []
     for operator in forward:
         wanted = {
-            t.name for t in operator.reads if t.is_parameter or t.name in reached or receives_from_stage(operator)
+            t.name
+            for t in operator.reads
+            if (t.is_adapter if adapted and t.is_parameter else t.is_parameter)
+            or t.name in reached
+            or receives_from_stage(operator)
         }
         needs.append(wanted)
-        for tensor in operator.writes:
-            (reached.add if wanted else reached.discard)(tensor.name)
+        read_names = {t.name for t in operator.reads}
+        for tensor in operator.writes:  # rotary embedding rotates queries and keys in place, each by itself
+            is_rotated = operator.function == "rotary" and tensor.name in read_names
+            (reached.add if (tensor.name in wanted if is_rotated else wanted) else reached.discard)(tensor.name)
 
     last = max((i for i, operator in enumerate(forward) if operator.layers is not None), default=0)
     used: set[str] = set()  # tensors on which a result depends
-    read_names: set[str] = set()  # tensors that later operators read
+    read_later: set[str] = set()
     for i, operator in reversed(list(enumerate(forward))):
         written, wanted = {t.name for t in operator.writes}, needs[i]
-        if written & used or (i >= last and written.isdisjoint(read_names)):
+        if written & used or (i >= last and written.isdisjoint(read_later)):
             used = used - written | wanted
         else:
             wanted.clear()
-        read_names = read_names - written | {t.name for t in operator.reads}
+        read_later = read_later - written | {t.name for t in operator.reads}
     return needs
 
 

@@ -6,6 +6,7 @@ Tensor names give the role of a tensor:
 
 * `W_up`: a matrix of a linear layer, which quantized checkpoints quantize;
 * `H_mix`: a matrix that quantized checkpoints keep in the working format;
+* `LoraA_up`, `LoraB_up`: the matrices of a low-rank adapter, stored in the working format;
 * `E_token`, `B_up`, `G_norm`: other parameters (tables, biases, gains), stored in the working format;
 * `cache.k`: a tensor in the KV cache;
 * `index.column`: 32-bit indices;
@@ -123,6 +124,7 @@ AXES: dict[str, str] = {
     "N": "columns of a matrix",
     "K": "contracted dimension of a matrix multiplication",
     "E": "elements of a vector",
+    "rl": "rank of a low-rank adapter",
     "nz": "nonzeros per row of a sparse matrix",
     "E1": "rows of a sparse matrix, and one: the ends of its rows",
     "ri": "real and imaginary part",
@@ -166,6 +168,11 @@ class Tensor(NamedTuple):
     @property
     def is_parameter(self) -> bool:
         return self.name[0].isupper()
+
+    @property
+    def is_adapter(self) -> bool:
+        """Whether the tensor is a parameter of a low-rank adapter."""
+        return self.name.startswith("Lora")
 
     @property
     def is_cached(self) -> bool:
@@ -302,6 +309,11 @@ INDEX = Format("int32", 32)
 """The format of row and column indices of a sparse matrix."""
 MASK = Format("bool", 8)
 """The format of a dropout mask."""
+STATE_FORMATS: dict[str, Format] = {
+    "fp32": FORMATS["fp32"], "bf16": FORMATS["bf16"], "int8": Format("int8", 8, block=256, scale_bits=32),
+}  # fmt: skip
+"""The formats of an optimizer's moments. int8 as in bitsandbytes: blocks of 256 with an fp32 scale, the largest
+magnitude (Dettmers et al., arXiv 2110.02861, section 2; block size as in its release 0.49 and in torchao)."""
 
 
 class Widths(NamedTuple):
@@ -319,6 +331,7 @@ class Widths(NamedTuple):
     gemm: Format | None = None  # the compute format of GEMMs; None: the working format
     unconverted: frozenset[str] = frozenset()  # weight matrices that a quantized checkpoint does not convert
     by_matrix: tuple[tuple[str, Format], ...] = ()  # matrices in other formats
+    moments: Format | None = None  # of the optimizer; None: `state`
 
     @property
     def compute(self) -> str:
@@ -351,7 +364,7 @@ class Widths(NamedTuple):
         if tensor.name.startswith("mask."):
             return MASK
         if tensor.name.startswith("state."):
-            return self.state
+            return self.state if tensor.name == "state.master" else self.moments or self.state
         name = tensor.name.removeprefix("grad.")
         if self.by_matrix and name not in self.unconverted and (own_format := dict(self.by_matrix).get(name)):
             return own_format
@@ -373,7 +386,7 @@ class Widths(NamedTuple):
 
     @property
     def state(self) -> Format:
-        """The format of the optimizer state: fp32, or that of the weights if it is wider."""
+        """The format of master weights, and by default of the moments: fp32, or that of the weights if it is wider."""
         return max(self.weights, FORMATS["fp32"], key=lambda form: form.bits)
 
     def bytes(self, tensor: Tensor, elements: Number) -> Number:

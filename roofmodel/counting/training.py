@@ -3,11 +3,16 @@
 Mixed precision as in ZeRO (Rajbhandari et al., arXiv 1910.02054, section 3.1): Adam needs 16 bytes per parameter: 2 for
 the weight, 2 for the gradient and 12 for the optimizer state (fp32 master weight and two moments). Megatron-LM sums
 gradients in fp32 and needs 18, or 6 + 12 / replicas with ZeRO stage 1 (docs/user-guide/features/dist_optimizer.md);
-`Step.gradients` is this format. Weights of 32 bits or more need no master copy: 4 + 4 + 8 = 16 bytes.
+`Step.gradients` is this format. Weights of 32 bits or more need no master copy: 4 + 4 + 8 = 16 bytes. `--states` is
+the format of the moments: in bf16, Adam needs 12. The Adam of bitsandbytes (`adam8bit`) updates weights of any format
+in place, without a master copy, and keeps moments of 8 bits with a scale per 256: 2 + 2 + 2 x (1 + 4 / 256) bytes. It
+keeps those of tensors with fewer than 4096 elements (norms, biases) in fp32, which is not counted.
 
 ZeRO stage 1 (section 5.1) divides the optimizer state by the number of replicas: 2 + 2 + 12 / replicas bytes. Each
 replica updates its shard of the weights, so gradients are reduce-scattered and updated weights are all-gathered, which
 together send as many bytes as an all-reduce (section 7.2.1).
+
+With low-rank adapters, only these have gradients and states (`layers/adapters.py`).
 
 Recomputation as in Korthikanti et al., arXiv 2205.05198: `selective` recomputes the scores and the softmax of
 attention, `full` keeps only the input of each layer. `dropout.py` counts the masks of dropout.
@@ -24,12 +29,13 @@ from roofmodel.counting.backward import backward, differentiable, kept, receives
 from roofmodel.counting.block_context import all_reduce
 from roofmodel.counting.operator import Builder, Collective, Operator
 from roofmodel.counting.passes import Memory, activation_bytes
-from roofmodel.counting.tensors import FORMATS, Format, Tensor, Widths
+from roofmodel.counting.tensors import FORMATS, STATE_FORMATS, Format, Tensor, Widths
 from roofmodel.counting.workload import Step
 from roofmodel.numbers.algebra import Number, ceil_div, either, is_just, largest, maximum, quotient
 from roofmodel.options.values import Optimizer, Recompute
 
-OPTIMIZER_STATES: dict[str, tuple[str, ...]] = {"adam": ("m", "v"), "momentum": ("m",), "sgd": ()}
+MOMENTS: dict[str, tuple[str, ...]] = {"adam": ("m", "v"), "adam8bit": ("m", "v"), "momentum": ("m",), "sgd": ()}
+"""The moments of each optimizer, one value per parameter each."""
 SCORE_KINDS = ("bmm", "softmax", "dropout")
 """Kinds of the attention operators on scores, whose size is quadratic in the length."""
 
@@ -43,7 +49,7 @@ class TrainingStep(NamedTuple):
     exchanged: tuple[Operator, ...]
     update: Operator | None
     gathered: tuple[Operator, ...]  # weights that other replicas updated
-    parameters: Number  # of one GPU
+    parameters: Number  # of one GPU that are trained
     updated: Number  # of these, the parameters whose optimizer state the GPU has
 
     def operators(self, microbatches: Number) -> Iterator[Operator]:
@@ -61,7 +67,7 @@ class TrainingStep(NamedTuple):
 class TrainingPasses(NamedTuple):
     """The forward and the backward pass of a training step; they depend neither on recomputation nor on the optimizer.
 
-    `tied` of the `parameters` of the GPU are also on another pipeline stage, if any.
+    `parameters` are those of the GPU that are trained; `tied` of them are also on another pipeline stage, if any.
     """
 
     passed: tuple[Operator, ...]  # the forward pass without the loss
@@ -106,7 +112,7 @@ def build_training_step(passes: TrainingPasses, step: Step) -> TrainingStep:
         recomputed=tuple(recomputed),
         backward=passes.backward,
         exchanged=tuple(exchanged_gradients(sets, step, passes.tied)),
-        update=step.optimizer and optimizer_step(passes.parameters, step.widths, step.optimizer, updated),
+        update=step.optimizer and optimizer_step(passes.parameters, step.trained_widths, step.optimizer, updated),
         gathered=tuple(gathered_weights(sets, step)) if step.optimizer else (),
         parameters=passes.parameters,
         updated=passes.parameters if updated is None else updated,
@@ -186,7 +192,7 @@ def _parameter_sets(passed: Sequence[Operator], parameters: Number, step: Step) 
     Then the second set has the experts, each of which is on `dp / replicas` GPUs, and the first set the rest.
     """
     parallel, sets = step.parallel, []
-    if parallel.experts_span_replicas:
+    if parallel.experts_span_replicas and not step.adapters:
         experts = sum(
             op.count * tensor.elements(op.sizes)
             for op in passed
@@ -225,7 +231,7 @@ def gathered_weights(sets: Sequence[ReplicatedParameters], step: Step) -> Iterat
 
 
 def _exchange(name: str, text: str, each: ReplicatedParameters, collective: Collective, step: Step) -> Operator:
-    return Builder(each.sizes, step.widths).exchange(name, text, collective)
+    return Builder(each.sizes, step.trained_widths).exchange(name, text, collective)
 
 
 def cross_entropy_gradient(loss: Operator) -> Operator:
@@ -246,25 +252,34 @@ def optimizer_step(parameters: Number, widths: Widths, optimizer: Optimizer, upd
 
     `updated`: the number of parameters that the GPU updates, if the replicas shard the optimizer state.
     """
-    states = _states(widths, optimizer)
+    states, widths = _states(widths, optimizer), widths._replace(moments=moment_format(widths, optimizer))
     axis = "W" if updated is None else "Ws"
     state = "".join(f" state.{name}[{axis}]" for name in states)
     text = f"grad.W_all[{axis}]{'' if 'master' in states else f' W_all[{axis}]'}{state} -> W_all[{axis}]{state}"
     build = Builder({"W": parameters, **({} if updated is None else {axis: updated})}, widths)
-    step = build.operator(
-        "optimizer.step", "optimizer", text, kind="optimizer", flops=vector_flops.OPTIMIZER[optimizer]
-    )
+    flops: int = vector_flops.OPTIMIZER["adam" if optimizer == "adam8bit" else optimizer]
+    if widths.moments == STATE_FORMATS["int8"]:
+        flops += vector_flops.QUANTIZED_STATE * len(MOMENTS[optimizer])
+    step = build.operator("optimizer.step", "optimizer", text, kind="optimizer", flops=flops)
     return replace(step, stage="optimizer")
 
 
 def optimizer_state_bytes(parameters: Number, widths: Widths, optimizer: Optimizer) -> Number:
     """Bytes of the optimizer state, including fp32 master weights where the weights are narrower."""
-    return len(_states(widths, optimizer)) * widths.state.bytes(parameters)
+    masters = len(_states(widths, optimizer)) - len(MOMENTS[optimizer])
+    moments = len(MOMENTS[optimizer]) * moment_format(widths, optimizer).bytes(parameters)
+    return masters * widths.state.bytes(parameters) + moments
 
 
 def _states(widths: Widths, optimizer: Optimizer) -> tuple[str, ...]:
-    masters = ("master",) if widths.weights.bits < 32 else ()
-    return (*masters, *OPTIMIZER_STATES[optimizer])
+    """Master weights, if the optimizer needs them, and its moments."""
+    masters = ("master",) if widths.weights.bits < 32 and optimizer != "adam8bit" else ()
+    return (*masters, *MOMENTS[optimizer])
+
+
+def moment_format(widths: Widths, optimizer: Optimizer) -> Format:
+    """The number format of the moments."""
+    return STATE_FORMATS["int8"] if optimizer == "adam8bit" else widths.moments or widths.state
 
 
 # --- Memory -----------------------------------------------------------------------------------------
@@ -300,14 +315,14 @@ def training_memory(
     are copies of all gradients (its `gradient_as_bucket_view=False`).
     """
     stored = sum(part.microbatches * part.kept for part in parts)
-    gradients = _wider(step.widths.weights, step.gradients).bytes(training.parameters)
+    gradients = _wider(step.trained_widths.weights, step.gradients).bytes(training.parameters)
     later, logits = largest(part.restored for part in parts) + transient, logit_bytes(training.forward, step)
     return Memory(
         weights=weights,
         kv_cache=0,
         activations=stored + either(later > logits, later, 0),
         gradients=gradients,
-        optimizer=optimizer_state_bytes(training.updated, step.widths, step.optimizer) if step.optimizer else 0,
+        optimizer=optimizer_state_bytes(training.updated, step.trained_widths, step.optimizer) if step.optimizer else 0,
         kept=stored,
         logits=either(later > logits, 0, logits),
         other=gradients if step.parallel.wrapper == "ddp" else 0,

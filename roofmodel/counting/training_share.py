@@ -49,11 +49,25 @@ class TrainingShare:
         self._arch, self._step, self._operators, self._own = arch, step, model_operators, gpu_share(arch, step)
         if model_operators:
             passed = blocks.stage_operators(model_operators, self._own.stack, step)
-        passed = passed or one_pass(arch, step)
+        passed = self._with_adapters(passed or one_pass(arch, step))
         own_slice = self._own.stack.stage_slice if isinstance(self._own.body, Stack) else StageSlice()
         tied = token_table_elements(passed) if arch.tied and own_slice.first != own_slice.last else None
-        self._passes = build_passes(passed, parameters(self._own, passed), step, tied)
+        if step.adapters:
+            from roofmodel.counting.layers.adapters import adapter_parameters
+
+            trained, tied = adapter_parameters(self._own, passed), None
+        else:
+            trained = parameters(self._own, passed)
+        self._passes = build_passes(passed, trained, step, tied)
         self._kept: dict[str, list[tuple[Number, Number]]] = {}  # by kind of recomputation, of each model chunk
+
+    def _with_adapters(self, passed: Sequence[Operator]) -> Sequence[Operator]:
+        """A forward pass with the adapters of the step."""
+        if self._step.adapters is None:
+            return passed
+        from roofmodel.counting.layers.adapters import with_adapters
+
+        return tuple(with_adapters(passed, self._step.adapters))
 
     def training_step(self, step: Step) -> TrainingStep:
         """The operators of a training step, by part."""
@@ -100,7 +114,7 @@ class TrainingShare:
     def _forward(self, part: Architecture) -> tuple[Operator, ...]:
         """The forward pass of a model chunk."""
         counted = self._operators and blocks.stage_operators(self._operators, part.stack, self._step)
-        return forward_with_loss(counted or blocks.operators(part, self._step), self._step)
+        return forward_with_loss(self._with_adapters(counted or blocks.operators(part, self._step)), self._step)
 
     def _kept_by(self, forward: Sequence[Operator]) -> KeptTensors:
         return kept_tensors(with_dropout(forward, self._arch.code.dropout))

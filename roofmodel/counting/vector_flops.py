@@ -69,6 +69,10 @@ OPTIMIZER = {
     "sgd": FlopCount(2, "w -= a g: 2 (torch.optim.SGD)"),
 }
 
+QUANTIZED_STATE = FlopCount(
+    4, "per moment in int8: times the scale of its block 1; magnitude 1, largest of the block 1, divide by it 1"
+)
+
 NORM = {
     "layernorm": FlopCount(
         7, "mean 1, subtract it 1, square 1, sum 1, times rstd 1, gain 1, bias 1 (Ba et al., arXiv 1607.06450)"

@@ -8,11 +8,20 @@ from collections.abc import Callable, Sequence
 from math import log1p
 from typing import NamedTuple
 
-from roofmodel.counting.tensors import FORMATS, Widths, number_format
+from roofmodel.counting.tensors import FORMATS, STATE_FORMATS, Widths, number_format
 from roofmodel.engines.engine import Engine
 from roofmodel.models.layers import MoE
 from roofmodel.numbers.algebra import Number, ceil_div, expm1, half, is_just, mean, minimum, power, quotient, whole
-from roofmodel.options.values import AttentionMode, DataParallel, LatentMode, Logits, Optimizer, Phase, Recompute
+from roofmodel.options.values import (
+    AttentionMode,
+    DataParallel,
+    LatentMode,
+    Logits,
+    Optimizer,
+    Phase,
+    Recompute,
+    States,
+)
 from roofmodel.options.workload import Options
 
 
@@ -97,6 +106,17 @@ def choice_probabilities(shares: Sequence[float], active: int) -> list[float]:
         if not more:
             return [1.0 if expert in certain else share * scale for expert, share in enumerate(shares)]
         certain |= more
+
+
+class Adapters(NamedTuple):
+    """Low-rank adapters: their rank, and the names of the linear layers that have them (empty: all)."""
+
+    rank: int
+    targets: tuple[str, ...] = ()
+
+    def on(self, layer: str | None) -> bool:
+        """Whether the linear layer of this name has an adapter; None: the operator runs no linear layer."""
+        return layer is not None and (not self.targets or layer in self.targets)
 
 
 NO_IMAGE = (0, 0)
@@ -190,6 +210,8 @@ class Workload(NamedTuple):
     * `matrix_formats`: weight matrices in other formats than `weights`, as pairs of matrix and format;
     * `weights_known`: False for a checkpoint in an unknown format, whose weights have no size;
     * `logits`: positions with logits; None: the last one for a prefill, all for a forward pass;
+    * `states`: format of the optimizer's moments; None: of `Widths.state`, or of the optimizer;
+    * `adapters`: the low-rank adapters that are trained in place of all weights;
     * `engine`: what runs the model; no effect on counts;
     * `routing`: how tokens choose the experts of an MoE model;
     * `options`: all options, for those that counting does not read, such as `memory_utilization`.
@@ -209,6 +231,8 @@ class Workload(NamedTuple):
     image: tuple[Number, Number] = NO_IMAGE
     mla: LatentMode = "absorbed"
     optimizer: Optimizer = "adam"
+    states: States | None = None
+    adapters: Adapters | None = None
     recompute: Recompute = "none"
     decoder_seq: Number | None = None
     parallel: Parallel = ONE_GPU
@@ -247,6 +271,7 @@ class Workload(NamedTuple):
             working, number_format(self.weights or self.dtype), FORMATS[self.kv or self.dtype],
             None if gemm == working else gemm, self.unconverted,
             tuple((name, number_format(form)) for name, form in self.matrix_formats),
+            None if self.states is None else STATE_FORMATS[self.states],
         )  # fmt: skip
 
     @property
@@ -285,6 +310,7 @@ class Workload(NamedTuple):
             1 if self.micro_batch is None else quotient(part, together), routing=self.routing,
             gradients=self.engine.training and self.engine.training.gradients,
             logits=self.engine.training and self.engine.training.logits,
+            adapters=self.adapters,
         )  # fmt: skip
 
 
@@ -307,7 +333,8 @@ class Step(NamedTuple):
     `batch` is what one replica computes at once, in each of `microbatches`; counts are those of one GPU. `source` is
     the number of encoder tokens per sequence. A training step without an `optimizer` ends with the gradients. A decode
     with a `chunk` computes prompt tokens in the same pass (`mixed_step.py`). `gradients` and `logits` are the formats
-    in which an engine keeps both in training; None: those of weights and activations. They change memory only.
+    in which an engine keeps both in training; None: those of weights and activations. They change memory only. With
+    `adapters`, only they are trained.
     """
 
     phase: Phase
@@ -329,6 +356,12 @@ class Step(NamedTuple):
     routing: Routing = UNIFORM
     gradients: str | None = None
     logits: str | None = None
+    adapters: Adapters | None = None
+
+    @property
+    def trained_widths(self) -> Widths:
+        """The number formats, with that of the trained parameters as the format of weights."""
+        return self.widths._replace(weights=self.widths.others) if self.adapters else self.widths
 
     @property
     def encodes(self) -> bool:

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 from roofmodel.devices.device import Device, Hardware
 from roofmodel.errors import Option, Text, WorkloadError
-from roofmodel.options.signature import checked
+from roofmodel.options.signature import checked, lists_options
 from roofmodel.options.values import SERVE, CopyMode, Model
-from roofmodel.options.workload import lists_options
 from roofmodel.report.base import PICTURES, Result
 from roofmodel.report.command import CommandLine
 from roofmodel.report.document import Document
@@ -74,9 +73,9 @@ class Report(Result):
         """Totals by phase, with the keys of the JSON: `report.totals["decode"]["bound_seconds"]`."""
         if self.service is not None:
             return {"serve": self.to_dict()["phases"][0]["totals"]}
-        from roofmodel.steps.estimate import energy_totals, phase_totals
+        from roofmodel.steps.estimate import complete_totals
 
-        return {phase.step.phase: phase_totals(phase) | energy_totals(phase) for phase in self.estimate.phases}
+        return {phase.step.phase: complete_totals(self.estimate, phase) for phase in self.estimate.phases}
 
     def _messages(self) -> Iterable[Text]:
         return self.estimate.notes
@@ -130,6 +129,7 @@ def estimate(
     loader: float | str | None = None,
     workers: int | None = None,
     copy: CopyMode | None = None,
+    measured: float | str | None = None,
     concurrency: int | None = None,
     isl: int | None = None,
     osl: int | None = None,
@@ -153,6 +153,8 @@ def estimate(
         loader: Time of one worker of the data loader for a batch of one GPU, such as 1500ms (train and forward).
         workers: Workers of the data loader (default: 0).
         copy: Copy of a batch to the GPU; async: pinned and overlapped (default: pageable).
+        measured: Measured time of a training step, such as 7.4s, or its rate per GPU, such as 12000tokens/s: adds its
+            MFU, and its ratio to the expected time.
         concurrency: Requests in flight, over all engines; a new one follows each that is complete.
         isl: Prompt tokens of a request.
         osl: New tokens of a request.
@@ -193,7 +195,7 @@ def estimate(
         from roofmodel.steps.input_pipeline import loader_options
 
         data_loader = loader_options(loader, workers, copy)
-    return Report(study(hub.load(model, family), Device.load(hw), loader=data_loader, **options))
+    return Report(study(hub.load(model, family), Device.load(hw), loader=data_loader, measured=measured, **options))
 
 
 def _served(

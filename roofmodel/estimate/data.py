@@ -9,7 +9,7 @@ from roofmodel.estimate.tables import MEMORY_OF_A_GPU, OPERATORS
 from roofmodel.numbers.algebra import plain
 from roofmodel.options.workload import key_of
 from roofmodel.steps.capacity import StartMemory
-from roofmodel.steps.estimate import Estimate, energy_totals, phase_totals, stage_totals
+from roofmodel.steps.estimate import Estimate, complete_totals, phase_totals, stage_totals
 from roofmodel.steps.options import engine_figures, options_in_effect
 from roofmodel.steps.phase import PhaseEstimate
 from roofmodel.steps.placed import Placed, totals_of
@@ -59,7 +59,7 @@ def start_document(start: StartMemory | None) -> dict[str, Any]:
 def _phase(estimate: Estimate, phase: PhaseEstimate) -> dict[str, Any]:
     """A phase with its totals by stage; without what depends on the bytes of weights in an unknown format."""
     document = phase_document(phase) | _stages(phase)
-    document["totals"] |= energy_totals(phase)
+    document["totals"] = complete_totals(estimate, phase)
     if not estimate.has_total:
         document["ops"] = [*map(_without_weights, phase.kernel_rows, document["ops"])]
         for part in document.keys() & {"totals", "without_cache"}:
@@ -95,7 +95,7 @@ def workload_document(estimate: Estimate) -> dict[str, Any]:
     left_out |= set() if arch.encoder else {"decoder_seq"}
     left_out |= set() if arch.image else {"image"}
     if "train" not in work.phases:
-        left_out |= {"optimizer", "overlap", "recompute", "sequence_parallel", "zero"}
+        left_out |= {"lora", "lora_targets", "optimizer", "overlap", "recompute", "sequence_parallel", "states", "zero"}
     options = {key_of(name): value for name, value in values.items() if name not in left_out}
     return options | engine_figures(work.engine)
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Unpack, get_args
 from roofmodel.devices.device import Device, Hardware
 from roofmodel.errors import Message, ModelError, Option, Text
 from roofmodel.options import values
-from roofmodel.options.signature import checked
+from roofmodel.options.signature import checked, lists_options
 from roofmodel.options.values import FlopCounter, Model, check_one_of
-from roofmodel.options.workload import DECLARED, lists_options
+from roofmodel.options.workload import DECLARED
 from roofmodel.report.base import Derivation
 from roofmodel.report.command import CommandCall, CommandLine
 from roofmodel.report.printing import ignored, present

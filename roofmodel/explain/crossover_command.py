@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, ClassVar, Unpack
 
 from roofmodel.devices.device import Device, Hardware
 from roofmodel.explain.command import operator_of
-from roofmodel.options.signature import checked
+from roofmodel.options.signature import checked, lists_options
 from roofmodel.options.values import CrossoverSize, Model
-from roofmodel.options.workload import lists_options
 from roofmodel.report.base import PICTURES, Derivation, Result
 from roofmodel.report.command import CommandLine
 from roofmodel.report.document import Document

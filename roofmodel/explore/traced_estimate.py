@@ -50,7 +50,6 @@ from roofmodel.options.values import Optimizer, Phase
 from roofmodel.options.workload import DECLARED, Options
 from roofmodel.steps.capacity import usable_memory
 from roofmodel.steps.options import (
-    MIN_TRAINING_BITS,
     default_engine,
     phases_of,
     tokens_of,
@@ -59,6 +58,7 @@ from roofmodel.steps.options import (
 from roofmodel.steps.parallelism import tp_by_ep
 from roofmodel.steps.phase import PhaseEstimate, phase_estimate, timed
 from roofmodel.steps.placed import Placed, placed, sum_of
+from roofmodel.steps.training_options import MIN_TRAINING_BITS
 from roofmodel.timing.engine import Timing
 from roofmodel.timing.roofline import place
 

@@ -23,6 +23,7 @@ from roofmodel.options.values import (
     RoutingOption,
     SequenceParallel,
     ServePhase,
+    States,
     StorageFormat,
     Sustained,
 )
@@ -49,6 +50,9 @@ class WorkloadOptions(TypedDict, total=False):
     memory_format: MemoryFormat | None
     mla: LatentMode
     optimizer: Optimizer | None
+    states: States | None
+    lora: int | None
+    lora_targets: str | None
     recompute: Recompute
     tp: int
     dp: int
@@ -91,6 +95,9 @@ class GridOptions(TypedDict, total=False):
     memory_format: Names | None
     mla: Names | None
     optimizer: Names | None
+    states: Names | None
+    lora: Numbers | None
+    lora_targets: Names | None
     recompute: Names | None
     tp: Numbers | None
     dp: Numbers | None

@@ -15,8 +15,8 @@ from types import NoneType, SimpleNamespace, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from roofmodel.errors import Option, RoofError, shorten
-from roofmodel.options.values import check_one_of
-from roofmodel.options.workload import DECLARED, Declared
+from roofmodel.options.values import EngineOption, Names, Numbers, RoutingOption, check_one_of
+from roofmodel.options.workload import DECLARED, DEFAULTS, TRAINING, Declared, PlanKind, declared_options
 
 if TYPE_CHECKING:
     import typer
@@ -53,7 +53,7 @@ def own_types(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _of_request(function: Callable[..., Any]) -> Mapping[str, Declared]:
-    """The options of the request of a function; see `workload.lists_request`."""
+    """The options of the request of a function; see `lists_request`."""
     return getattr(function, "__request__", {})
 
 
@@ -198,3 +198,65 @@ def is_given(command_line: typer.Context, option: str) -> bool:
     """Whether the command line states an option, also with its default value."""
     source = command_line.get_parameter_source(option)
     return source is not None and source.name != "DEFAULT"
+
+
+# --- The options of a workload or a request, in place of the `**options` of a function -----------------
+
+
+def lists_options(function: Function) -> Function:
+    """Show the options of a workload in the signature of a function, in place of its `**options`.
+
+    Type checkers know them from the annotation of `**options`; interactive sessions complete them from this signature.
+    """
+    types = {name: declared.type for name, declared in DECLARED.items()}
+    return with_options(function, inspect.signature(function), types, DEFAULTS)
+
+
+def lists_axes(function: Function) -> Function:
+    """Show the options of a workload as axes of a sweep, in place of the `**options` of a function."""
+    axes = {name: _axis(option) | None for name, option in DECLARED.items()}
+    return with_options(function, inspect.signature(function), axes, dict.fromkeys(axes))
+
+
+def lists_request(record: Any, plan: PlanKind) -> Callable[[Function], Function]:
+    """Show the options of a request, and those that the plan searches, in place of the `**options` of a function.
+
+    The function is checked and becomes a command as if its signature and docstring had the options of the request.
+    """
+    declared = declared_options(record)
+    searched = {
+        name: option._replace(help=option.plan_help, group=TRAINING if option.plans == ("training",) else option.group)
+        for name, option in DECLARED.items()
+        if plan in option.plans
+    }
+    axes = {name: _axis(option) | None for name, option in searched.items()}
+    defaults = {name: record._field_defaults.get(name, inspect.Parameter.empty) for name in declared}
+
+    def decorated(function: Function) -> Function:
+        types = {name: option.type for name, option in declared.items()} | axes
+        with_options(function, inspect.signature(function), types, {**dict.fromkeys(axes), **defaults})
+        function.__dict__.update(__request__=declared, __searched__=searched)
+        return function
+
+    return decorated
+
+
+def _axis(option: Declared) -> Any:
+    """The type of one or several values."""
+    if option.type == RoutingOption:
+        return RoutingOption | Iterable[RoutingOption]
+    kinds = {"count": Numbers, "name": Names, "settings": EngineOption}
+    return kinds.get(option.kind, float | str | Iterable[float | str])
+
+
+def with_options(
+    function: Function, signature: inspect.Signature, types: Mapping[str, Any], defaults: Mapping[str, Any]
+) -> Function:
+    """The function, whose signature has options of these types in place of its last parameter, `**options`."""
+    options = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults[name], annotation=annotation)
+        for name, annotation in types.items()
+    ]
+    own = [*signature.parameters.values()][:-1]
+    function.__signature__ = signature.replace(parameters=[*own, *options])  # type: ignore[attr-defined]
+    return function

@@ -19,7 +19,8 @@ Phase = Literal["prefill", "decode", "forward", "generate", "train"]
 ServePhase = Literal["serve"]
 SERVE: ServePhase = "serve"
 """The phase of `roof estimate` that is no pass of the model: requests in flight on a server."""
-Optimizer = Literal["adam", "momentum", "sgd"]
+Optimizer = Literal["adam", "adam8bit", "momentum", "sgd"]
+States = Literal["fp32", "bf16", "int8"]  # of an optimizer
 Recompute = Literal["none", "selective", "full"]
 AttentionMode = Literal["flash", "eager"]
 LatentMode = Literal["absorbed", "naive"]  # of multi-head latent attention
@@ -118,6 +119,17 @@ def on_or_off(option: str, value: object) -> Sustained:
     text = ("off", "on")[value] if isinstance(value, bool) else value
     check_one_of(option, text, ("off", "on"))
     return "on" if text == "on" else "off"
+
+
+def layer_names(option: str, value: object) -> str:
+    """Names of linear layers, such as `q_proj+v_proj`, or `all-linear`. Raises WorkloadError for another value."""
+    if isinstance(value, str) and re.fullmatch(r"all-linear|[a-z]\w{0,40}([+,][a-z]\w{0,40}){0,30}", value):
+        return value
+    raise WorkloadError(
+        Option(option),
+        f" is {shorten(value)}; it must be names of linear layers; try ",
+        Option(option, "q_proj+v_proj"),
+    )
 
 
 def settings(option: str, value: object) -> tuple[tuple[str, str], ...]:

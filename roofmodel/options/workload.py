@@ -5,8 +5,7 @@ reference and the messages on invalid values come from `Options`. `scripts/optio
 The request of a command is such a record, too; see `plan/request.py`.
 """
 
-import inspect
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import NoneType
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
@@ -21,8 +20,6 @@ from roofmodel.options.values import (
     LatentMode,
     Logits,
     MemoryFormat,
-    Names,
-    Numbers,
     Optimizer,
     Overlap,
     Phase,
@@ -30,10 +27,12 @@ from roofmodel.options.values import (
     RoutingOption,
     SequenceParallel,
     ServePhase,
+    States,
     StorageFormat,
     Sustained,
     check_one_of,
     check_whole_number,
+    layer_names,
     mean_bits,
     on_or_off,
     seconds_of,
@@ -244,7 +243,39 @@ class Options(NamedTuple):
         ),
     ] = None
     mla: Annotated[LatentMode, Declared(WORKLOAD, "Latent attention in decode; naive expands latents.")] = "absorbed"
-    optimizer: Annotated[Optimizer | None, Declared(TRAINING, "Optimizer of a training step (default: adam).")] = None
+    optimizer: Annotated[
+        Optimizer | None,
+        Declared(
+            TRAINING,
+            "Optimizer of a training step: adam, adam8bit (of bitsandbytes, without fp32 master weights), momentum or "
+            "sgd (default: adam).",
+        ),
+    ] = None
+    states: Annotated[
+        States | None,
+        Declared(
+            TRAINING,
+            "Format of the moments of the optimizer; int8 has an fp32 scale per 256 values (default: int8 for "
+            "adam8bit, else fp32, or that of the weights if wider).",
+        ),
+    ] = None
+    lora: Annotated[
+        int | None,
+        Declared(
+            TRAINING,
+            "Rank of low-rank adapters, which are trained in place of the weights (LoRA; with --weights nf4 QLoRA).",
+            minimum=1,
+            examples=("8,64", "8:64:*2"),
+        ),
+    ] = None
+    lora_targets: Annotated[
+        str | None,
+        Declared(
+            TRAINING,
+            "Linear layers with adapters, such as q_proj+v_proj, or all-linear (default: all-linear).",
+            check=layer_names,
+        ),
+    ] = None
     recompute: Annotated[
         Recompute,
         Declared(
@@ -509,65 +540,3 @@ def _share(option: str, value: object, high: float) -> float:
 def non_default_options(options: Mapping[str, Any], used: Collection[str] = ()) -> list[str]:
     """The names of the options that are not at their default, without those in `used`; None if it is not declared."""
     return [name for name, value in options.items() if name not in used and value != DEFAULTS.get(name)]
-
-
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-def lists_options(function: Function) -> Function:
-    """Show the options of a workload in the signature of a function, in place of its `**options`.
-
-    Type checkers know them from the annotation of `**options`; interactive sessions complete them from this signature.
-    """
-    types = {name: declared.type for name, declared in DECLARED.items()}
-    return with_options(function, inspect.signature(function), types, DEFAULTS)
-
-
-def lists_axes(function: Function) -> Function:
-    """Show the options of a workload as axes of a sweep, in place of the `**options` of a function."""
-    axes = {name: _axis(option) | None for name, option in DECLARED.items()}
-    return with_options(function, inspect.signature(function), axes, dict.fromkeys(axes))
-
-
-def lists_request(record: Any, plan: PlanKind) -> Callable[[Function], Function]:
-    """Show the options of a request, and those that the plan searches, in place of the `**options` of a function.
-
-    The function is checked and becomes a command as if its signature and docstring had the options of the request.
-    """
-    declared = declared_options(record)
-    searched = {
-        name: option._replace(help=option.plan_help, group=TRAINING if option.plans == ("training",) else option.group)
-        for name, option in DECLARED.items()
-        if plan in option.plans
-    }
-    axes = {name: _axis(option) | None for name, option in searched.items()}
-    defaults = {name: record._field_defaults.get(name, inspect.Parameter.empty) for name in declared}
-
-    def decorated(function: Function) -> Function:
-        types = {name: option.type for name, option in declared.items()} | axes
-        with_options(function, inspect.signature(function), types, {**dict.fromkeys(axes), **defaults})
-        function.__dict__.update(__request__=declared, __searched__=searched)
-        return function
-
-    return decorated
-
-
-def _axis(option: Declared) -> Any:
-    """The type of one or several values."""
-    if option.type == RoutingOption:
-        return RoutingOption | Iterable[RoutingOption]
-    kinds = {"count": Numbers, "name": Names, "settings": EngineOption}
-    return kinds.get(option.kind, float | str | Iterable[float | str])
-
-
-def with_options(
-    function: Function, signature: inspect.Signature, types: Mapping[str, Any], defaults: Mapping[str, Any]
-) -> Function:
-    """The function, whose signature has options of these types in place of its last parameter, `**options`."""
-    options = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults[name], annotation=annotation)
-        for name, annotation in types.items()
-    ]
-    own = [*signature.parameters.values()][:-1]
-    function.__signature__ = signature.replace(parameters=[*own, *options])  # type: ignore[attr-defined]
-    return function

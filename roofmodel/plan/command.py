@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 from roofmodel.devices.device import Device, Hardware
 from roofmodel.errors import Option, Text, WorkloadError, joined
 from roofmodel.options import values
-from roofmodel.options.signature import checked
+from roofmodel.options.signature import checked, lists_request
 from roofmodel.options.values import Model, ProgressCallback, no_progress
-from roofmodel.options.workload import TRAINING, declared_options, lists_request
+from roofmodel.options.workload import TRAINING, declared_options
 from roofmodel.plan.request import MTP, ServiceRequest, TrainingRequest, request_of
 from roofmodel.report.base import PICTURES, Result
 from roofmodel.report.command import CommandCall, CommandLine

@@ -55,7 +55,6 @@ from roofmodel.steps.options import (
     auto_dtype,
     auto_dtype_notes,
     check_kernels,
-    check_training_format,
     check_trains,
     default_engine,
     half_with_pipe,
@@ -66,6 +65,7 @@ from roofmodel.steps.parallelism import NO_REPLICAS
 from roofmodel.steps.phase import estimates_by_stage, slowest_stage
 from roofmodel.steps.placed import LoadSettings, load_notes, under_load
 from roofmodel.steps.similar_steps import SimilarSteps
+from roofmodel.steps.training_options import check_training_format
 from roofmodel.sweep.case import INT64_EXACT, slowest_totals
 from roofmodel.sweep.processes import in_processes
 from roofmodel.sweep.sweep import prices_by_device

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 from roofmodel.devices.device import Hardware
 from roofmodel.errors import Option, OutputError, Text, WorkloadError
 from roofmodel.options import values
-from roofmodel.options.signature import checked
+from roofmodel.options.signature import checked, lists_options
 from roofmodel.options.values import (
     CeilingSource,
     KernelGrouping,
@@ -18,7 +18,6 @@ from roofmodel.options.values import (
     ProgressCallback,
     no_progress,
 )
-from roofmodel.options.workload import lists_options
 from roofmodel.plot.kernels_command import names_for_checks
 from roofmodel.report.base import PICTURES, Result
 from roofmodel.report.command import CommandCall, CommandLine

@@ -63,6 +63,7 @@ from roofmodel.timing.timing import Expected
 
 if TYPE_CHECKING:
     from roofmodel.steps.input_pipeline import InputPipeline, Loader
+    from roofmodel.steps.training_options import MeasuredStep
 
 
 class Estimate(NamedTuple):
@@ -80,6 +81,7 @@ class Estimate(NamedTuple):
     largest_context: int | None  # that fits, of --context if given, else of --seq; None also where any length fits
     starts: tuple[StartMemory, ...] = ()  # of a serving engine that states its memory: each distinct pipeline stage
     input_pipeline: InputPipeline | None = None  # of the phase, with --loader
+    measured: MeasuredStep | None = None  # of training, with --measured
 
     @property
     def has_total(self) -> bool:
@@ -111,10 +113,18 @@ class Estimate(NamedTuple):
         return fewest_requests(self.starts)
 
 
-def estimate(arch: Architecture, device: Device, *, loader: Loader | None = None, **options: Any) -> Estimate:
+def estimate(
+    arch: Architecture,
+    device: Device,
+    *,
+    loader: Loader | None = None,
+    measured: float | str | None = None,
+    **options: Any,
+) -> Estimate:
     """The estimate of the workload that the options describe (see `options.Options`) on the device.
 
-    With a `loader` also of the input pipeline of a training step or a forward pass. Raises WorkloadError for invalid
+    With a `loader` also of the input pipeline of a training step or a forward pass; with the `measured` time or rate of
+    a training step, what it is relative to the estimate. Raises WorkloadError for invalid
     options, and for a number format that the device does not support.
     """
     work, notes = workload(arch, device, **options)
@@ -152,7 +162,7 @@ def estimate(arch: Architecture, device: Device, *, loader: Loader | None = None
         from roofmodel.steps.alternatives import fitting_notes
 
         fitting = fitting_notes(arch, device, work, needed, options, walk)
-    return Estimate(
+    answer = Estimate(
         architecture=arch,
         device=device,
         workload=work,
@@ -186,6 +196,11 @@ def estimate(arch: Architecture, device: Device, *, loader: Loader | None = None
         starts=starts,
         input_pipeline=pipeline,
     )
+    if measured is None:
+        return answer
+    from roofmodel.steps.training_options import measured_step
+
+    return answer._replace(measured=measured_step(estimates, measured))
 
 
 def _routing_notes(arch: Architecture, work: Workload) -> Iterable[Text]:
@@ -299,6 +314,8 @@ def describe_workload(estimate: Estimate) -> str:
     if multi_token and any(stage.rows == "logits" for stage in estimate.architecture.head.stages):
         positions = "all positions" if work.logits_of(work.phases[0]) == "all" else "the last position"
         parts.append(f"logits of {positions}")
+    if work.adapters:
+        parts.append(f"LoRA of rank {work.adapters.rank} on {' '.join(work.adapters.targets) or 'all linear layers'}")
     return ", ".join(parts + describe_gpus(work.parallel))
 
 
@@ -383,6 +400,12 @@ def totals(phase: PhaseEstimate) -> dict[str, Any]:
         "host_bound": phase.host_bound if expected else None,
         "matmul_flops_all_pairs": phase.all_pairs_matmul_flops,
     }  # fmt: skip
+
+
+def complete_totals(estimate: Estimate, phase: PhaseEstimate) -> dict[str, Any]:
+    """A phase's totals by their JSON keys, with power and energy, and with what was measured of a training step."""
+    measured = {"measured": estimate.measured._asdict()} if estimate.measured else {}
+    return phase_totals(phase) | energy_totals(phase) | measured
 
 
 def energy_totals(phase: PhaseEstimate) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from roofmodel.engines.engine import Engine, default_for, stated_kernels
 from roofmodel.engines.engine_file import CHOICES
 from roofmodel.errors import Message, Option, Text, WorkloadError, as_text, choices, ignored, not_modeled, shorten
 from roofmodel.models.architecture import Architecture, Network
-from roofmodel.models.layers import Attention, AttentionPart, CompressedAttention, LatentAttention, Part, Patches
+from roofmodel.models.layers import LatentAttention, Patches
 from roofmodel.numbers.algebra import Number, maximum, minimum
 from roofmodel.options.values import SERVE, Phase
 from roofmodel.options.workload import DEFAULTS, REMOVED, Options, valid
@@ -27,7 +27,6 @@ from roofmodel.timing.parameter_sets import format_key
 
 DEFAULT_SEQ = 1024
 NEW_TOKENS = 128
-MIN_TRAINING_BITS = 16
 HALF_FORMATS = ("bf16", "fp16")
 PARAMETER_FORMAT = "fp32"
 """The format of parameters before the casts of torch.autocast."""
@@ -62,6 +61,7 @@ def workload(arch: Architecture, device: Device | None = None, **keywords: Any) 
         from roofmodel.timing.extra_kernels import NCHW
 
         engine = engine._replace(extra_kernels=engine.extra_kernels | {NCHW})
+    adapters = None
     is_training, casts = phases == ("train",), bool(engine.autocast)
     if casts:
         options = _autocast(options, engine.autocast)
@@ -79,7 +79,10 @@ def workload(arch: Architecture, device: Device | None = None, **keywords: Any) 
             memory_utilization=default_utilization(engine, device, options, serves(arch, phases))
         )
     if is_training:
-        notes += _training_notes(arch, options, casts)
+        from roofmodel.steps.training_options import adapters_of, training_notes
+
+        notes += training_notes(arch, options, casts)
+        adapters = adapters_of(arch, options)
     if device is not None:
         notes += load_notes(device, options)
     if options.sustained is None:
@@ -121,6 +124,7 @@ def workload(arch: Architecture, device: Device | None = None, **keywords: Any) 
             "image": pixels,
             "new_tokens": options.new_tokens or NEW_TOKENS,
             "optimizer": options.optimizer or "adam",
+            "adapters": adapters,
             "parallel": layout,
             "micro_batch": micro_batch,
             "unconverted": unconverted_matrices,
@@ -149,6 +153,12 @@ def options_in_effect(arch: Architecture, work: Workload) -> dict[str, Any]:
         "engine": work.engine.id,
         "engine_option": dict(work.engine.settings) or None,
     }
+    if phase == "train":
+        from roofmodel.counting.training import MOMENTS, moment_format
+        from roofmodel.steps.training_options import ALL_LINEAR
+
+        values["lora_targets"] = work.adapters and ("+".join(work.adapters.targets) or ALL_LINEAR)
+        values["states"] = moment_format(work.widths, work.optimizer).name if MOMENTS[work.optimizer] else None
     inapplicable = {name for name, _ in _inapplicable_options(arch, work.phases, work.engine)}
     inapplicable -= {"kv", "logits", "mla"}  # documents state these for every model
     return {
@@ -384,6 +394,9 @@ def _inapplicable_options(arch: Architecture, phases: tuple[Phase, ...], engine:
         yield "capacity", f"{arch.name} has no experts"
     if phases != ("train",):
         yield "optimizer", "only training runs an optimizer"
+        yield "states", "only training runs an optimizer"
+        yield "lora", "only training has adapters of its own"
+        yield "lora_targets", "only training has adapters of its own"
         yield "data_parallel", "only training exchanges gradients"
         yield "overlap", "only training overlaps communication here"
         yield "recompute", "only training recomputes activations"
@@ -404,45 +417,6 @@ def _lengths(arch: Architecture, options: Options) -> tuple[Number, Number | Non
 def limited_length(limit: int | None, length: Number) -> Number:
     """The smaller of a length and the model's limit."""
     return length if limit is None else maximum(1, minimum(length, limit))
-
-
-def _training_notes(arch: Architecture, options: Options, casts: bool) -> Iterator[Text]:
-    """Limits of the training options. Raises WorkloadError for a format that is too narrow to train in."""
-    check_training_format("dtype", options.dtype)
-    check_training_format("weights", options.weights or options.dtype)
-    if casts:
-        yield (
-            "activations kept for the backward pass are counted in 16 bits; autocast keeps outputs of norms, softmax "
-            "and sums in fp32, and their cast copies"
-        )
-    parts = () if isinstance(arch.body, Network) else arch.stack.parts
-    if options.recompute == "selective" and not any(isinstance(part, AttentionPart) for part in parts):
-        yield Message(Option("recompute", "selective"), f" changes nothing: {arch.name} has no attention")
-    elif options.recompute == "selective" and options.attention == "flash":
-        yield Message(
-            Option("recompute", "selective"), " changes nothing: flash attention always recomputes the scores"
-        )
-    if any(_has_indexer(part) for part in parts):
-        yield (
-            "the indexer receives no gradient, as in the reference code; its own training loss is not counted, its "
-            "optimizer state is"
-        )
-
-
-def _has_indexer(part: Part) -> bool:
-    if isinstance(part, LatentAttention | CompressedAttention):
-        return part.indexer is not None
-    return isinstance(part, Attention) and part.selection is not None
-
-
-def check_training_format(option: str, name: str) -> None:
-    """Raises WorkloadError for a format that is too narrow to train in."""
-    if number_format(name).bits < MIN_TRAINING_BITS:
-        raise WorkloadError(
-            Option(option, name),
-            f": training with a format below {MIN_TRAINING_BITS} bits is not modeled; try ",
-            Option(option, "bf16"),
-        )
 
 
 def phases_of(arch: Architecture) -> tuple[Phase, ...]:

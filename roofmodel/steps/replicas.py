@@ -97,7 +97,7 @@ def _is_exchange(placed: Placed) -> bool:
 
 def _wider_gradients(step: Step) -> float:
     """How much wider the summed gradients are than the weights, whose format their exchange counts."""
-    bits = step.widths.weights.bits
+    bits = step.trained_widths.weights.bits
     return 1 if step.gradients is None else max(FORMATS[step.gradients].bits, bits) / bits
 
 
@@ -116,9 +116,11 @@ class _Gradients(NamedTuple):
 def _gradients(placed: Sequence[Placed], step: Step) -> _Gradients:
     parameters = next(entry.operator.sizes["W"] for entry in placed if entry.operator.stage == "optimizer")
     tensors = sum(
-        len(entry.operator.parameters) * entry.operator.count for entry in placed if entry.operator.stage == "forward"
+        entry.operator.count * sum(tensor.is_adapter or not step.adapters for tensor in entry.operator.parameters)
+        for entry in placed
+        if entry.operator.stage == "forward"
     )
-    return _Gradients(int(tensors / step.microbatches), float(step.widths.weights.bytes(parameters)))
+    return _Gradients(int(tensors / step.microbatches), float(step.trained_widths.weights.bytes(parameters)))
 
 
 # --- DataParallel -----------------------------------------------------------------------------------

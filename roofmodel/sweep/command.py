@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TextIO, Unpack
 from roofmodel.devices.device import Device, Hardware
 from roofmodel.errors import OutputError, Text
 from roofmodel.options import values
-from roofmodel.options.signature import checked
+from roofmodel.options.signature import checked, lists_axes
 from roofmodel.options.values import (
     Model,
     Numbers,
@@ -24,7 +24,6 @@ from roofmodel.options.values import (
     check_one_of,
     no_progress,
 )
-from roofmodel.options.workload import lists_axes
 from roofmodel.report.base import PICTURES, TEXT_FILES, Result
 from roofmodel.report.command import CommandCall, CommandLine
 from roofmodel.report.document import Document

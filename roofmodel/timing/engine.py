@@ -70,7 +70,7 @@ def merge_groups(operators: Sequence[Operator], fuses: frozenset[str]) -> Iterat
 
 def _input(operator: Operator, fuses: frozenset[str]) -> tuple[Any, ...] | None:
     """The fusion of a forward GEMM, and a key that is equal for GEMMs that are merged: same input, layers and stage."""
-    if operator.kind != "gemm" or operator.gemm is None or ".grad_" in operator.name:
+    if operator.kind != "gemm" or operator.gemm is None or ".grad_" in operator.name or ".lora_" in operator.name:
         return None
     last = operator.name.rpartition(".")[2]
     fusion = "latent_down" if last in ("q_down", "kv_down") else "gate_up" if operator.group == "mlp" else "qkv"

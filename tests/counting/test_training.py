@@ -270,6 +270,39 @@ def test_bytes_per_parameter(optimizer: str, dtype: str, bytes_each: int) -> Non
 
 
 @pytest.mark.parametrize(
+    ("options", "dtype", "per_block"),
+    [
+        ({"states": "bf16"}, "bf16", 256 * (4 + 2 + 2)),  # master, m and v
+        ({"states": "int8"}, "bf16", 256 * (4 + 1 + 1) + 2 * 4),  # an fp32 scale per block of m and of v
+        ({"optimizer": "adam8bit"}, "bf16", 256 * (1 + 1) + 2 * 4),  # no master
+        ({"optimizer": "adam8bit"}, "fp32", 256 * (1 + 1) + 2 * 4),
+        ({"optimizer": "momentum", "states": "bf16"}, "fp32", 256 * 2),
+        ({"optimizer": "sgd", "states": "bf16"}, "bf16", 256 * 4),
+    ],
+)
+def test_narrow_states_change_the_moments_only(options: dict[str, Any], dtype: str, per_block: int) -> None:
+    arch, blocks = hub.load("gpt2"), 124_439_808 // 256  # whole blocks
+    need = phases.peak_memory(arch, train(arch, dtype=dtype, **options))
+    assert need.optimizer == blocks * per_block
+    (update,) = (op for op in step(arch, dtype=dtype, **options) if op.stage == "optimizer")
+    width = {"bf16": 2, "fp32": 4}[dtype]
+    weight_read = 0 if "optimizer" not in options and dtype == "bf16" else width  # else the master copy is read
+    if options.get("optimizer") == "sgd":
+        weight_read = 0
+    assert update.cost.bytes_read == blocks * (256 * (width + weight_read) + per_block)  # with the gradient
+    assert update.cost.bytes_written == blocks * (256 * width + per_block)
+
+
+def test_moments_in_int8_are_scaled_and_quantized_at_each_step() -> None:
+    """Times the scale of the block; magnitude, largest of the block, division by it: for m and v."""
+    flops = {
+        name: next(op.vector_flops for op in step(hub.load("gpt2"), optimizer=name) if op.stage == "optimizer")
+        for name in ("adam", "adam8bit")
+    }
+    assert flops["adam8bit"] - flops["adam"] == 2 * (1 + 3) * 124_439_808
+
+
+@pytest.mark.parametrize(
     ("optimizer", "dtype", "read", "written"),
     [("adam", "fp16", 14, 14), ("sgd", "fp16", 2 + 4, 2 + 4), ("adam", "fp32", 4 + 12, 12), ("sgd", "fp32", 8, 4)],
 )

@@ -344,7 +344,7 @@ def test_a_choice_is_offered_only_if_it_has_an_effect(page: Any) -> None:
     assert {"recompute", "optimizer", "logits"}.isdisjoint(offered())
     moved(page, phase="train", attention="eager", batch=8, recompute="selective", optimizer="sgd")
     assert offered()["recompute"] == ["none", "selective", "full"]
-    assert offered()["optimizer"] == ["adam", "momentum", "sgd"]
+    assert offered()["optimizer"] == ["adam", "adam8bit", "momentum", "sgd"]
     assert "mla" not in offered()
     assert page.execute_script("return roof.state().logits") == "all"
     assert "logits of all positions, selective recomputation, sgd" in text(page, "#situation")

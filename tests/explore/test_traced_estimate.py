@@ -21,10 +21,10 @@ from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.traced import Cases, Trace, TracedFunction, map_cases, results
 from roofmodel.options.workload import DECLARED, MEMORY_UTILIZATION
 from roofmodel.steps.estimate import estimate
-from roofmodel.steps.options import MIN_TRAINING_BITS
 from roofmodel.steps.parallelism import expert_groups_nest, tp_by_ep
 from roofmodel.steps.phase import PhaseEstimate
 from roofmodel.steps.placed import ENERGY_KEYS
+from roofmodel.steps.training_options import MIN_TRAINING_BITS
 from roofmodel.timing.formula import l2_bytes
 from roofmodel.timing.parameter_sets import choose_set, format_key
 from tests.evaluate_trace import TraceValues

@@ -198,6 +198,8 @@ def test_a_length_beyond_the_positions_is_counted_with_a_warning_that_states_the
         ("gpt2", {"new_tokens": 5}, "new_tokens"),
         ("gpt2", {"recompute": "full"}, "recompute"),
         ("gpt2", {"optimizer": "sgd"}, "optimizer"),
+        ("gpt2", {"states": "bf16"}, "states"),
+        ("gpt2", {"lora": 8}, "lora"),
         ("bert-base-uncased", {"context": 5}, "context"),
         ("bert-base-uncased", {"kv": "fp8"}, "kv"),
         ("bert-base-uncased", {"logits": "last"}, "logits"),
@@ -235,6 +237,17 @@ def test_defaults_of_options_that_do_not_apply_have_no_note() -> None:
         ({"phase": "train", "weights": "int4"}, ['weights="int4"', 'weights="bf16"']),
         ({"phase": "train", "optimizer": "adma"}, ["optimizer", "'adam'"]),
         ({"phase": "train", "recompute": "half"}, ["recompute", "none, selective, full"]),
+        ({"phase": "train", "states": "fp8"}, ["states", "fp32, bf16, int8"]),
+        ({"phase": "train", "optimizer": "adam8bit", "states": "bf16"}, ['states="bf16"', "int8", 'optimizer="adam"']),
+        ({"phase": "train", "weights": "int4"}, ["weights", "lora=16"]),
+        ({"phase": "train", "lora": 0}, ["lora", "from 1"]),
+        ({"phase": "train", "lora_targets": "q_proj"}, ['lora_targets="q_proj"', "lora=16"]),
+        ({"phase": "train", "lora": 8, "tp": 2}, ["lora=8", "tp=1"]),
+        ({"phase": "train", "lora": 8, "lora_targets": "o_prj"}, ["lora_targets", "'o_prj'", "'o_proj'", "all-linear"]),
+        ({"measured": "3s"}, ['measured="3s"', 'phase="train"']),
+        ({"phase": "train", "measured": "3images/s"}, ["measured", "7.4s", "12000tokens/s"]),
+        ({"phase": "train", "measured": "0tokens/s"}, ["measured", "7.4s", "12000tokens/s"]),
+        ({"phase": "train", "measured": -3}, ["measured", "above 0", "7.4s"]),
         ({"mla": "fast"}, ["mla", "absorbed, naive"]),
         ({"tp": 0}, ["tp", "0", "from 1"]),
         ({"tp": 5}, ["tp=5", "12 heads", "3072 columns of the MLP", "try tp=1, 2, 3, 4, 6, 12"]),
@@ -303,6 +316,56 @@ def test_a_training_step_has_its_stages_and_the_memory_of_each_role() -> None:
 def test_encoders_state_space_models_and_convolutional_networks_have_a_training_step(model: str) -> None:
     (phase,) = run(model, phase="train").phases
     assert {placed.operator.stage for placed in phase.placed} == {"forward", "backward", "optimizer"}
+
+
+def test_a_measured_step_has_its_rate_and_mfu_and_its_ratio_to_the_expected_step() -> None:
+    asked: dict[str, Any] = {"phase": "train", "batch": 8, "dp": 2, "seq": 1024, "dtype": "bf16"}
+    plain = roofmodel.estimate("gpt2-xl", "a100", **asked).totals["train"]
+    for given in ("2s", 2, "2048tokens/s", "2.048k tokens/s"):  # 8 x 1024 tokens in 2 s on 2 GPUs
+        report = roofmodel.estimate("gpt2-xl", "a100", **asked, measured=given)
+        measured = report.totals["train"]["measured"]
+        assert measured["step_seconds"] == pytest.approx(2)
+        assert measured["tokens_per_second_per_gpu"] == pytest.approx(2048)
+        assert measured["mfu"] == pytest.approx(plain["mfu"] * plain["expected_seconds"] / 2)
+        assert measured["to_expected"] == pytest.approx(2 / plain["expected_seconds"])
+        assert report.to_dict()["phases"][0]["totals"]["measured"] == measured
+    assert "2.05 k tokens/s per GPU, MFU" in str(report.text("markdown"))
+    assert "measured" not in plain
+
+
+def test_a_measured_step_of_images_has_no_token_rate() -> None:
+    asked: dict[str, Any] = {"phase": "train", "batch": 32}
+    totals = roofmodel.estimate("resnet-50", "v100", **asked, measured="1s").totals["train"]["measured"]
+    assert totals["tokens_per_second_per_gpu"] is None
+    with pytest.raises(WorkloadError, match="reads no tokens"):
+        roofmodel.estimate("resnet-50", "v100", **asked, measured="100tokens/s")
+
+
+@pytest.mark.parametrize(
+    ("model", "why"), [("resnet-50", "convolutional network"), ("flan-t5-large", "encoder-decoder")]
+)
+def test_models_without_adapters_are_an_error(model: str, why: str) -> None:
+    with pytest.raises(WorkloadError, match=why):
+        run(model, phase="train", lora=8)
+
+
+def test_documents_state_the_adapters_in_effect() -> None:
+    options: dict[str, Any] = {"phase": "train", "dp": 2, "batch": 2}
+    plain, options = roofmodel.estimate("gpt2", "a100", **options), options | {"lora": 8}
+    for given, targets in ((None, "all-linear"), ("qkv_proj,o_proj", "qkv_proj+o_proj")):
+        report = roofmodel.estimate("gpt2", "a100", **options, lora_targets=given)
+        workload = report.to_dict()["workload"]
+        assert (workload["lora"], workload["lora_targets"]) == (8, targets)
+        assert "LoRA of rank 8 on" in str(report.text("markdown"))
+        assert report.totals["train"]["bound_seconds"] < plain.totals["train"]["bound_seconds"]
+        assert report.totals["train"]["expected_seconds"] > report.totals["train"]["bound_seconds"]
+
+
+def test_documents_state_the_format_of_the_moments_in_effect() -> None:
+    for options, states in (
+        ({}, "fp32"), ({"optimizer": "adam8bit"}, "int8"), ({"states": "bf16"}, "bf16"), ({"optimizer": "sgd"}, None),
+    ):  # fmt: skip
+        assert roofmodel.estimate("gpt2", "a100", phase="train", **options).to_dict()["workload"]["states"] == states
 
 
 def test_training_notes_ignored_options_and_options_without_effect() -> None:

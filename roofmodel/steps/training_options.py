@@ -1,0 +1,164 @@
+"""The options of a training step that are checked against each other, and a measured step."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from roofmodel.counting.tensors import number_format
+from roofmodel.counting.training import MOMENTS
+from roofmodel.counting.workload import Adapters, Workload
+from roofmodel.errors import Message, Option, Text, WorkloadError, choices, ignored, shorten
+from roofmodel.models.architecture import Architecture, Network
+from roofmodel.models.layers import Attention, AttentionPart, CompressedAttention, LatentAttention, Part
+from roofmodel.numbers.algebra import plain
+from roofmodel.options.values import seconds_of
+from roofmodel.options.workload import Options
+
+if TYPE_CHECKING:
+    from roofmodel.steps.phase import PhaseEstimate
+
+MIN_TRAINING_BITS = 16
+ALL_LINEAR = "all-linear"
+"""The value of `--lora-targets` for all linear layers, as in PEFT."""
+MEASURED_TIME, MEASURED_RATE = "7.4s", "12000tokens/s"
+"""Examples of the option."""
+_RATE = re.compile(r"\s*(\d{1,15}(?:\.\d{1,15})?)\s*([kM]?)\s*tokens/s\s*\Z")
+_FACTORS = {"": 1, "k": 1e3, "M": 1e6}
+
+
+def training_notes(arch: Architecture, options: Options, casts: bool) -> Iterator[Text]:
+    """Limits of the training options. Raises WorkloadError for a format that is too narrow to train in."""
+    check_training_format("dtype", options.dtype)
+    if options.lora is None:
+        check_training_format("weights", options.weights or options.dtype)
+    optimizer = options.optimizer or "adam"
+    if optimizer == "adam8bit" and options.states not in (None, "int8"):
+        raise WorkloadError(
+            Option("states", options.states), ": the moments of ", Option("optimizer", optimizer), " are int8; try ",
+            Option("optimizer", "adam"),
+        )  # fmt: skip
+    weights = options.weights or options.dtype
+    if number_format(weights).bits < MIN_TRAINING_BITS:
+        yield (
+            f"GEMMs are counted as reading weights in {weights}; bitsandbytes first writes them to memory in 16 bits, "
+            "forward and backward, which is not counted"
+        )
+    if options.states and not MOMENTS[optimizer]:
+        yield ignored("states", Message(Option("optimizer", optimizer), " has no moments"))
+    if casts:
+        yield (
+            "activations kept for the backward pass are counted in 16 bits; autocast keeps outputs of norms, softmax "
+            "and sums in fp32, and their cast copies"
+        )
+    parts = () if isinstance(arch.body, Network) else arch.stack.parts
+    if options.recompute == "selective" and not any(isinstance(part, AttentionPart) for part in parts):
+        yield Message(Option("recompute", "selective"), f" changes nothing: {arch.name} has no attention")
+    elif options.recompute == "selective" and options.attention == "flash":
+        yield Message(
+            Option("recompute", "selective"), " changes nothing: flash attention always recomputes the scores"
+        )
+    if any(_has_indexer(part) for part in parts):
+        yield (
+            "the indexer receives no gradient, as in the reference code; its own training loss is not counted, its "
+            "optimizer state is"
+        )
+
+
+def adapters_of(arch: Architecture, options: Options) -> Adapters | None:
+    """The low-rank adapters of the options.
+
+    Raises WorkloadError for a model or a layout for which they are not modeled, and for an unknown linear layer.
+    """
+    if options.lora is None:
+        if options.lora_targets is not None:
+            raise WorkloadError(Option("lora_targets", options.lora_targets), " needs a rank; try ", Option("lora", 16))
+        return None
+    if isinstance(arch.body, Network) or arch.encoder:
+        kind = "is a convolutional network" if isinstance(arch.body, Network) else "is an encoder-decoder"
+        raise WorkloadError(
+            Option("lora", options.lora), f": {arch.name} {kind}, for which adapters are not modeled; remove the option"
+        )
+    if options.tp > 1:
+        raise WorkloadError(
+            Option("lora", options.lora), ": adapters of layers that GPUs share are not modeled; try ", Option("tp", 1)
+        )
+    from roofmodel.counting import blocks
+    from roofmodel.counting.layers.adapters import targets
+
+    given = () if options.lora_targets in (None, ALL_LINEAR) else tuple(re.split(r"[+,]", options.lora_targets))
+    known = targets(blocks.operators(arch, Workload(("train",), seq=1).step("train")))
+    for name in given:
+        if name not in known:
+            raise WorkloadError(
+                Option("lora_targets"), f": {arch.name} has no linear layer {shorten(name)}"
+                f"{choices(name, (ALL_LINEAR, *known))}",
+            )  # fmt: skip
+    return Adapters(options.lora, given)
+
+
+def _has_indexer(part: Part) -> bool:
+    if isinstance(part, LatentAttention | CompressedAttention):
+        return part.indexer is not None
+    return isinstance(part, Attention) and part.selection is not None
+
+
+def check_training_format(option: str, name: str) -> None:
+    """Raises WorkloadError for a format that is too narrow to train in."""
+    if number_format(name).bits < MIN_TRAINING_BITS:
+        raise WorkloadError(
+            Option(option, name),
+            f": training with a format below {MIN_TRAINING_BITS} bits is not modeled; try ",
+            Option(option, "bf16"),
+            *((", or frozen weights with ", Option("lora", 16)) if option == "weights" else ()),
+        )
+
+
+# --- A measured step ---------------------------------------------------------------------------------
+
+
+class MeasuredStep(NamedTuple):
+    """A measured step; the fields are the JSON keys."""
+
+    step_seconds: float
+    tokens_per_second_per_gpu: float | None  # None for images
+    mfu: float  # as in the totals of the estimate, at the measured time
+    to_expected: float | None  # measured / expected time; None where no time is expected
+
+
+def measured_step(phases: Sequence[PhaseEstimate], value: float | str) -> MeasuredStep:
+    """A measured training step from its time, or from its tokens per second and GPU.
+
+    Raises WorkloadError for another phase than training, and for another value.
+    """
+    phase = phases[0]
+    if phase.step.phase != "train":
+        raise WorkloadError(
+            Option("measured", value), " is the time of a training step; try ", Option("phase", "train")
+        )
+    gpus = phase.step.parallel.gpus
+    rate = _RATE.match(value) if isinstance(value, str) else None
+    tokens = float(plain(phase.tokens)) / gpus if phase.has_tokens else None
+    if rate and tokens is None:
+        raise WorkloadError(
+            Option("measured", value),
+            ": the model reads no tokens; try ",
+            Option("measured", MEASURED_TIME),
+        )
+    if rate and tokens and (per_second := float(rate[1]) * _FACTORS[rate[2]]) > 0:
+        seconds = tokens / per_second
+    elif isinstance(value, str) and "/" in value:
+        raise WorkloadError(
+            Option("measured", value), " is no time and no rate above 0; try ", Option("measured", MEASURED_TIME),
+            " or ", Option("measured", MEASURED_RATE),
+        )  # fmt: skip
+    else:
+        seconds = seconds_of("measured", value, MEASURED_TIME)
+    expected = phase.expected and float(plain(phase.expected.value))
+    return MeasuredStep(
+        seconds,
+        None if tokens is None else tokens / seconds,
+        float(plain(phase.mean_flops.model)) / seconds / phase.ceilings[0],
+        expected and seconds / expected,
+    )
