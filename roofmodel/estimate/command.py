@@ -185,7 +185,7 @@ def estimate(
     }  # fmt: skip
     given = {name: value for name, value in requests.items() if value is not None}
     if options.get("phase") == SERVE:
-        further = {"loader": loader, "workers": workers, "copy": copy, **options}
+        further = {"loader": loader, "workers": workers, "copy": copy, "measured": measured, **options}
         return _served(model, hw, family, given, further)
     if given:
         name, value = next(iter(given.items()))

@@ -333,6 +333,11 @@ def test_a_measured_step_has_its_rate_and_mfu_and_its_ratio_to_the_expected_step
     assert "measured" not in plain
 
 
+def test_a_server_has_no_measured_step() -> None:
+    with pytest.raises(WorkloadError, match="does not apply to phase"):
+        roofmodel.estimate("gpt2", "h100", phase="serve", concurrency=1, isl=8, osl=8, measured="3s")
+
+
 def test_a_measured_step_of_images_has_no_token_rate() -> None:
     asked: dict[str, Any] = {"phase": "train", "batch": 32}
     totals = roofmodel.estimate("resnet-50", "v100", **asked, measured="1s").totals["train"]["measured"]
