@@ -329,8 +329,7 @@ def _with_checkpoint_formats(
     layers = len(arch.stack.layers)
     if not quantization.is_known:
         return options, frozenset(), ()
-    as_stored = options.weights in (None, quantization.weights)  # stating its own format changes nothing
-    others = group_formats(quantization, layers).formats + quantization.tables if as_stored else ()
+    others = group_formats(quantization, layers).formats + quantization.tables if options.weights is None else ()
     options = _with_formats(options, weights=options.weights or quantization.weights)
     return options, unconverted(quantization, layers).names, others
 
