@@ -149,7 +149,7 @@ def test_steps_of_a_gpu_that_lags_behind_are_windows_of_its_work() -> None:
 
 @pytest.mark.parametrize(
     ("workers", "advice"),
-    [(0, "DataLoader(num_workers=9)"), (4, "1.8 times as many workers (num_workers=2 instead of 1) would hide it")],
+    [(0, "DataLoader(num_workers=9)"), (4, "1.7 times as many workers (num_workers=2 instead of 1) would hide it")],
 )
 def test_advice_on_a_slow_loader_depends_on_its_workers(workers: int, advice: str) -> None:
     """With workers, the wait is not the time of a batch: four workers do not suffice, so one cannot."""

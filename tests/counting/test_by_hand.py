@@ -323,6 +323,7 @@ def test_all_experts_are_read_if_all_are_active() -> None:
         ("gelu_new", "mul mul mul add mul tanh add mul mul"),  # the same function
         ("gelu_fast", "mul mul mul add mul tanh add mul mul"),
         ("gelu_quick", "mul exp add div mul"),
+        ("situ", "div tanh mul exp add div mul div tanh mul"),  # the last three are of the half without the gate
         ("mish", "exp add log tanh mul"),
         ("xielu", "min expm1 sub mul mul add where"),  # for inputs below 0, which need more operations
         ("linear", ""),
