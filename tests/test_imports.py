@@ -55,7 +55,7 @@ def loaded(*arguments: str) -> list[str]:
     ("arguments", "needed", "most"),
     [
         (["estimate", "gpt2-xl", "--hw", "a100"], "roofmodel.steps.estimate", 70),
-        (["kernels", str(EXAMPLES / "ncu_by_hand.csv")], "roofmodel.profiles.ncu.rows", 72),
+        (["kernels", str(EXAMPLES / "ncu_by_hand.csv")], "roofmodel.profiles.ncu.rows", 70),
         (["plot", str(EXAMPLES / "ncu_by_hand.csv"), "--format", "json"], "roofmodel.roofline.points", 77),
         (["trace", str(EXAMPLES / "four_ranks_by_hand.csv")], "roofmodel.trace.idle", 73),
     ],

@@ -71,19 +71,21 @@ class ProfileReport(Result):
     @property
     def warnings(self) -> tuple[str, ...]:
         """Data that the files lack, the metrics to collect, and whether the device changed."""
-        from roofmodel.plot.comparison import different_devices
-
         warnings = self.measured.warnings
         if self.before:
+            from roofmodel.plot.comparison import different_devices
+
             warnings = (*different_devices(self.before, self.measured), *warnings, *self.before.warnings)
         return tuple(dict.fromkeys(map(str, warnings)))
 
     def rows_to_check(self) -> Sequence[Mapping[str, Any]]:
         """The rows of `--fail-if`: the kernels; with `before`, their changes, and `all`."""
+        rows = super().rows_to_check()
+        if not self.before:
+            return rows
         from roofmodel.plot.comparison import rows_of_changes
 
-        rows = super().rows_to_check()
-        return rows_of_changes(rows, self.before, self.measured) if self.before else rows
+        return rows_of_changes(rows, self.before, self.measured)
 
     def _write(self, form: str, file: Path) -> None:
         """Parquet has the columns of the CSV. Raises OutputError without pyarrow."""
