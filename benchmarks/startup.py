@@ -66,7 +66,7 @@ def shortest(commands: Sequence[Sequence[str]], runs: int) -> list[float]:
 def main() -> int:
     """Measure and print; return 1 if a ratio exceeds its limit."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=15)
+    parser.add_argument("--runs", type=int, default=25)
     runs = parser.parse_args().runs
 
     libraries = [PYTHON, "-c", "import typer, rich.console, rich.table"]
@@ -74,7 +74,7 @@ def main() -> int:
         [ROOF, libraries, [PYTHON, "-c", "import roofmodel"], [PYTHON, "-c", "pass"], KERNELS, TRACE], runs
     )
     checks = [
-        # Runs on the same state of the code give 1.90 to 2.04.
+        # Runs on the same state of the code give 1.84 to 2.06.
         ("roof estimate gpt2-xl / importing typer and rich", roof / imports, 2.1),
         # 1.9 to 2.2, and 2.3 to 3.9, on a machine with other work.
         ("roof kernels FILE / importing typer and rich", kernels / imports, 2.4),
