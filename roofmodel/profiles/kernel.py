@@ -18,6 +18,8 @@ from typing import Any, Generic, Literal, NamedTuple, Self, TypeVar, overload
 from roofmodel.profiles.columns import MANY, UNKNOWN, ColumnTable, Kind
 
 KERNEL, COPY, MEMSET = "kernel", "copy", "memset"
+STALLED_WARPS = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
+"""The counter of the warps that wait for something, per issued instruction, also in files of other tools."""
 
 
 class ReaderWarning(str):

@@ -28,6 +28,7 @@ from roofmodel.numbers import units
 from roofmodel.profiles import cell_values
 from roofmodel.profiles.kernel import (
     KERNEL,
+    STALLED_WARPS,
     Evidence,
     Extent,
     KernelTable,
@@ -62,7 +63,6 @@ _DESCRIBED = {
     "achievedoccupancy": "achieved_occupancy",
 }
 _ELAPSED = ".avg.pct_of_peak_sustained_elapsed"
-_STALLED = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
 # What explains the time of a kernel -> the metric of Nsight Compute with the same meaning, and its value for 1 (100 %).
 _DIAGNOSTIC: Mapping[str, tuple[str, float]] = {
     "gld_efficiency": ("smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.ratio", 32),
@@ -80,7 +80,7 @@ _DIAGNOSTIC: Mapping[str, tuple[str, float]] = {
         }.items()
     },
     **{
-        f"stall_{wait}": (_STALLED.format(name), 1)
+        f"stall_{wait}": (STALLED_WARPS.format(name), 1)
         for wait, name in {
             "memory_dependency": "long_scoreboard", "exec_dependency": "wait", "sync": "barrier",
             "inst_fetch": "no_instruction", "texture": "tex_throttle", "memory_throttle": "lg_throttle",

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from roofmodel.devices.device import Device
 from roofmodel.devices.occupancy import WARP, block_limits, theoretical_occupancy
-from roofmodel.profiles.kernel import Kernel
+from roofmodel.profiles.kernel import STALLED_WARPS, Kernel
 from roofmodel.roofline.categories import category
 from roofmodel.roofline.points import LEVELS, flops_by_pipe, group_name
 
@@ -267,7 +267,7 @@ class Launch:
 
 def stall(name: str) -> str:
     """The counter of the warps that wait for this, per issued instruction."""
-    return f"smsp__average_warps_issue_stalled_{name}_per_issue_active.ratio"
+    return STALLED_WARPS.format(name)
 
 
 STALLS: Mapping[str, str] = {

@@ -11,10 +11,9 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from roofmodel.profiles.kernel import ToolRule
+from roofmodel.profiles.kernel import STALLED_WARPS, ToolRule
 
 _NUMBER = r"([\d.]+)"
-_STALL = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
 
 
 class _Pattern(NamedTuple):
@@ -121,8 +120,8 @@ def stated_metrics(description: str) -> Iterator[tuple[str, float]]:
         name = next((name for words, name in _WAITS.items() if words in what), None)
         if name:
             cycles, total = float(match[1]), float(match[4])
-            yield _STALL.format(name), cycles
-            yield _STALL.format("misc"), max(total - cycles, 0.0)
+            yield STALLED_WARPS.format(name), cycles
+            yield STALLED_WARPS.format("misc"), max(total - cycles, 0.0)
     if match := _PIPELINE.search(text):
         period = "elapsed" if "elapsed" in match[3] else "active"
         yield f"sm__pipe_{match[1].lower()}_cycles_active.avg.pct_of_peak_sustained_{period}", float(match[2]) / 100
