@@ -15,12 +15,9 @@ import pytest
 
 from roofmodel.counting.tensors import COMPUTE_FORMATS, FORMATS
 from roofmodel.devices.device import Device
-from roofmodel.estimate.data import to_dict
-from roofmodel.estimate.tables import OPERATORS
 from roofmodel.explore import traced_estimate
 from roofmodel.explore.devices import describe_device
 from roofmodel.explore.nodes import UniqueRecords
-from roofmodel.explore.page import OF_DEVICE
 from roofmodel.explore.traced_estimate import (
     Variant,
     chooses_logits,
@@ -33,11 +30,11 @@ from roofmodel.explore.traced_estimate import (
 from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.units import parse
-from roofmodel.options.workload import DECLARED, MEMORY_UTILIZATION
+from roofmodel.options.workload import DECLARED
 from roofmodel.steps.estimate import estimate
 from roofmodel.steps.parallelism import expert_groups_nest, tp_by_ep
-from roofmodel.steps.placed import ENERGY_KEYS
 from tests.browser import opened, run
+from tests.explore.on_the_page import divided, memory, without_kernels
 from tests.explore.variants import without_training
 
 HOSTILE = "<img src=x onerror=alert(1)> &amp; <!--<script> gemm"
@@ -168,21 +165,13 @@ def test_every_number_of_the_page_equals_the_estimate(page: Any, made: Path) -> 
         if options["phase"] == "train":
             exchange["overlap"] = "none"
         report = estimate(hub.load(name), device, **{"weights": options["dtype"]} | exchange | options)
-        expected = to_dict(report)
         usual: dict[str, Any] = {"weights": "", "kv": "", "tp": 1, "dp": 1, "ep": 1}
         found = moved(page, **usual | options | {"model": hub.load(name).name, "hw": device.id})
         where = f"{name} on {device.id} {options}"
-        (phase,) = expected["phases"]
-        phase.pop("stages", None)  # not traced: the page does not show these sums of operators
-        phase["totals"] = {key: value for key, value in phase["totals"].items() if key not in ENERGY_KEYS}
-        # The page divides the time of a fused kernel over its operators.
-        ops = OPERATORS.records(report.phases[0].placed)
-        phase["ops"] = [{key: row[key] for key in row if key not in OF_DEVICE} for row in ops]
+        phase = without_kernels(divided(report.phases[0]))
         assert list(differences(found, phase, where)) == []
-        memory = {key: expected["memory"][key] for key in found["memory"]}
-        if device.capacity is not None:  # the page does not count as a serving engine does
-            memory["fits"] = memory["total"] <= MEMORY_UTILIZATION * device.capacity
-        assert list(differences(found["memory"], memory, where)) == []
+        needed = memory(report)
+        assert list(differences(found["memory"], {key: needed[key] for key in found["memory"]}, where)) == []
         huge += phase["totals"]["matmul_flops"] > 2**53
     assert huge > 10  # workloads with counts that a float cannot represent
 

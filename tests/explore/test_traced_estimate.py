@@ -11,23 +11,20 @@ from roofmodel.counting.tensors import COMPUTE_FORMATS, FORMATS
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Unaligned
 from roofmodel.errors import WorkloadError
-from roofmodel.estimate.data import phase_document, to_dict
 from roofmodel.estimate.tables import MEMORY_OF_A_GPU, OPERATORS
 from roofmodel.explore import traced_estimate as explore
 from roofmodel.explore.devices import kernels_of
-from roofmodel.explore.page import OF_DEVICE
 from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.traced import Cases, Trace, TracedFunction, map_cases, results
-from roofmodel.options.workload import DECLARED, MEMORY_UTILIZATION
+from roofmodel.options.workload import DECLARED
 from roofmodel.steps.estimate import estimate
 from roofmodel.steps.parallelism import expert_groups_nest, tp_by_ep
-from roofmodel.steps.phase import PhaseEstimate
-from roofmodel.steps.placed import ENERGY_KEYS
 from roofmodel.steps.training_options import MIN_TRAINING_BITS
 from roofmodel.timing.formula import l2_bytes
 from roofmodel.timing.parameter_sets import choose_set, format_key
 from tests.evaluate_trace import TraceValues
+from tests.explore.on_the_page import divided, memory, without_kernels
 from tests.explore.variants import each_option_once, without_training
 
 # one model of each kind: MHA, GQA, MLA, MoE, sliding windows, state-space models, images; tests of the page have more
@@ -51,23 +48,6 @@ def document(situation: explore.TracedEstimate) -> dict[str, Any]:
     for engine, update in situation.updates.items():
         documents[engine]["ops"][-1] = map_cases(update, OPERATORS.record)
     return {"memory": memory, **{engine: without_kernels(one) for engine, one in documents.items()}}
-
-
-def divided(estimate: PhaseEstimate) -> dict[str, Any]:
-    """A phase whose operators each have their part of the time of a fused kernel, as on the page."""
-    document = phase_document(estimate)
-    document.pop("stages", None)  # not traced: the page does not show these sums of operators
-    return document | {"ops": OPERATORS.records(estimate.placed)}
-
-
-def without_kernels(phase: dict[str, Any]) -> dict[str, Any]:
-    """A phase without the kernels of its operators and without power, which depend on the device."""
-    totals = {key: value for key, value in phase["totals"].items() if key not in ENERGY_KEYS}
-    return {**phase, "totals": totals, "ops": [map_cases(row, without_kernel) for row in phase["ops"]]}
-
-
-def without_kernel(row: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in row.items() if key not in OF_DEVICE}
 
 
 FUNCTIONS = dict[str, TracedFunction]()
@@ -177,10 +157,8 @@ def test_the_traced_estimate_equals_the_estimate_exactly(model: str) -> None:
             report = estimate(hub.load(model), device, **options)
             (phase,) = report.phases
             assert found[engine] == without_kernels(divided(phase)), (device.id, options)
-            memory = to_dict(report)["memory"]
-            if device.capacity is not None:  # the page does not count as a serving engine does
-                memory["fits"] = memory["total"] <= MEMORY_UTILIZATION * device.capacity
-            assert found["memory"][engine] == {key: memory[key] for key in found["memory"][engine]}
+            needed = memory(report)
+            assert found["memory"][engine] == {key: needed[key] for key in found["memory"][engine]}
 
 
 def test_one_token_and_an_empty_cache_are_separate_cases() -> None:
