@@ -294,9 +294,8 @@ def reason_sentence(reasons: Sequence[Reason]) -> str:
     first, *others = reasons
     if not first.seconds:  # the cost of neither is known
         return text_of(first) + "".join(f"; also {text_of(each)}" for each in others[:1] if rank(each)[0] == 0)
-    shown = others[
-        : 2 if first.source == "ncu" else 1
-    ]  # the tool's rules may overlap: none of them stands for the others
+    # The tool's rules may overlap: none of them stands for the others.
+    shown = others[: 2 if first.source == "ncu" else 1]
     second = [reason for reason in shown if reason.seconds >= SECOND * first.seconds]
     return text_of(first) + "".join(f"; saves {units.seconds(each.seconds)}: {text_of(each)}" for each in second)
 
