@@ -13,7 +13,7 @@ from roofmodel.counting import vector_flops
 from roofmodel.counting.operator import Builder, Collective, Operator, fuse
 from roofmodel.counting.workload import Step
 from roofmodel.models.architecture import Stack
-from roofmodel.models.layers import Norm
+from roofmodel.models.layers import Norm, Sublayer
 from roofmodel.numbers.algebra import Number, ceil_div
 
 
@@ -124,24 +124,20 @@ def receive_activations(stack: Stack, step: Step) -> Iterator[Operator]:
     Each tensor-parallel GPU receives a shard and all-gathers the rest (Narayanan et al., arXiv 2104.04473, section
     4.1).
     """
-    part = _stage_shard(step)
-    yield from _stage_exchange(
-        stack, step, stack.stage_slice.received, _stage_collective("receive", step), f"{part} -> {part}"
-    )
+    part, times, width = _stage_shard(step), stack.stage_slice.received, _residual_width(stack, stack.layers[0][0])
+    yield from _stage_exchange(width, step, times, _stage_collective("receive", step), f"{part} -> {part}")
     if part == "x[b t dt]":
         collective = Collective("all_gather", step.parallel.tp)
-        yield from _stage_exchange(stack, step, stack.stage_slice.received, collective, f"{part} -> x[b t d]")
+        yield from _stage_exchange(width, step, times, collective, f"{part} -> x[b t d]")
 
 
 def send_activations(stack: Stack, step: Step) -> Iterator[Operator]:
     """Sends the activations to the next pipeline stage; each tensor-parallel GPU sends a shard."""
-    part = _stage_shard(step)
+    part, times, width = _stage_shard(step), stack.stage_slice.sent, _residual_width(stack, stack.layers[-1][-1])
     if part == "x[b t dt]":
         collective = Collective("split", step.parallel.tp)
-        yield from _stage_exchange(stack, step, stack.stage_slice.sent, collective, f"x[b t d] -> {part}")
-    yield from _stage_exchange(
-        stack, step, stack.stage_slice.sent, _stage_collective("send", step), f"{part} -> {part}"
-    )
+        yield from _stage_exchange(width, step, times, collective, f"x[b t d] -> {part}")
+    yield from _stage_exchange(width, step, times, _stage_collective("send", step), f"{part} -> {part}")
 
 
 def _stage_shard(step: Step) -> str:
@@ -154,17 +150,16 @@ def _stage_collective(name: str, step: Step) -> Collective:
     return Collective(name, step.parallel.pp, step.parallel.gpus_of_stage(step.phase == "train"))
 
 
-def _residuals(stack: Stack, exchange: str) -> Number:
-    """The residual streams, or the finished and running sums, between two pipeline stages."""
-    if stack.sum_layers:
-        sublayer = stack.layers[0][0] if exchange in ("receive", "all_gather") else stack.layers[-1][-1]
-        return sublayer.earlier_sums + 1
-    return stack.streams.count if stack.streams else 1
+def _residual_width(stack: Stack, sublayer: Sublayer) -> Number:
+    """Elements per token between two pipeline stages, at whose boundary the sublayer is: those of all residual streams,
+    or of the finished sums and the running one."""
+    if stack.layers_per_sum:
+        return stack.hidden * (sublayer.earlier_sums + 1)
+    return stack.hidden * (stack.streams.count if stack.streams else 1)
 
 
-def _stage_exchange(stack: Stack, step: Step, times: int, collective: Collective, line: str) -> Iterator[Operator]:
+def _stage_exchange(width: Number, step: Step, times: int, collective: Collective, line: str) -> Iterator[Operator]:
     """One exchange between stages, `times` per pass; nothing if it neither moves data nor has a gradient."""
     if times and (collective.moves or step.phase == "train"):
-        width = stack.hidden * _residuals(stack, collective.name)
         sizes = {**step.token_axes, "d": width, "dt": ceil_div(width, step.parallel.tp)}
         yield replace(Builder(sizes, step.widths).exchange(f"stage.{collective.name}", line, collective), passes=times)

@@ -111,15 +111,13 @@ def stack_operators(stack: Stack, step: Step) -> Iterator[Operator]:
     yield from send_activations(stack, step)
     if stack.stage_slice.last and (hyper := hyper_connections(stack, step)):
         yield from hyper.close()
-    if stack.stage_slice.last and stack.sum_layers:
+    build, x = Builder({**step.token_axes, "d": stack.hidden}, step.widths), f"x[b {step.parallel.rows} d]"
+    if stack.stage_slice.last and stack.layers_per_sum:
         from roofmodel.counting.layers.attention_residuals import mean_of_sums
 
-        build = Builder({**step.token_axes, "d": stack.hidden}, step.widths)
-        x = f"x[b {step.parallel.rows} d]"
         yield from mean_of_sums("output", stack.layers[-1][-1].earlier_sums, build, step, x)
     if stack.final_norm:
-        x = f"x[b {step.parallel.rows} d]"
-        yield norm(Builder({**step.token_axes, "d": stack.hidden}, step.widths), "final", stack.final_norm, x, x)
+        yield norm(build, "final", stack.final_norm, x, x)
 
 
 def hyper_connections(stack: Stack, step: Step) -> HyperConnections | None:
@@ -238,16 +236,16 @@ def transformer_layer(layer: Layer, stack: Stack, step: Step) -> Iterator[Operat
     """
     build, rows = Builder({**step.token_axes, "d": stack.hidden}, step.widths), step.parallel.rows
     hyper = hyper_connections(stack, step)
-    running = x = f"x[b {rows} d]"
+    running = f"x[b {rows} d]"
     for sublayer in layer:
-        if hyper:
+        place, x = BLOCKS[type(sublayer.branches[0].part)][0], running
+        if hyper or sublayer.earlier_sums:
             x = f"c[b {rows} d]"
-            yield from hyper.collapse(BLOCKS[type(sublayer.branches[0].part)][0])
-        if stack.sum_layers:
+        if hyper:
+            yield from hyper.collapse(place)
+        if stack.layers_per_sum:
             from roofmodel.counting.layers.attention_residuals import finish_sum, mean_of_sums
 
-            place = BLOCKS[type(sublayer.branches[0].part)][0]
-            x = f"c[b {rows} d]" if sublayer.earlier_sums else running
             if sublayer.earlier_sums:
                 yield from mean_of_sums(place, sublayer.earlier_sums, build, step, x)
             if sublayer.starts_sum:

@@ -106,7 +106,7 @@ class Stack(NamedTuple):
     norm: Norm  # the norm that head stages use
     final_norm: Norm | None
     streams: Streams | None = None  # hyper-connections; None: one residual stream
-    sum_layers: int = 0  # attention residuals: layers whose outputs one sum has; 0: one sum of all
+    layers_per_sum: int = 0  # of attention residuals; 0: one sum of the outputs of all layers
     unused_parameters: Number = 0  # stored by the reference class, but never used
     shared: tuple[int, ...] | None = None  # per layer, the index of its parameter set; None: no sharing
     # the layers that it has, as groups of identical ones by index; None: all layers, grouped by equality

@@ -223,7 +223,7 @@ FIELDS: dict[str, tuple[FieldType, Any]] = {
     "streams": (COUNT, 0),  # residual streams; 0: a plain residual connection
     "streams_sinkhorn": (COUNT, 0),  # iterations for the matrix that mixes them; 0: no mixing
     "streams_head": (STREAMS_HEAD, "weights"),
-    "sum_layers": (COUNT, 0),  # attention residuals: layers whose outputs one sum has; 0: a plain residual connection
+    "layers_per_sum": (COUNT, 0),  # of attention residuals; 0: a plain residual connection
     # norms
     "norm": (NORM, "layernorm"),
     "norm_affine": (FLAG, True),
@@ -267,7 +267,7 @@ FIELDS: dict[str, tuple[FieldType, Any]] = {
     "linear_decay_per_channel": (FLAG, False),  # a decay per key element, not per head
     "linear_sigmoid_decay": (FLAG, False),  # sigmoid instead of softplus
     "linear_gate_rank": (SIZE, None),  # rank of the decay and gate projections, if they are low-rank
-    "linear_full_gate": (FLAG, False),  # only the decay projection is
+    "linear_full_gate": (FLAG, False),  # the gate projection is a full matrix in any case
     # blocks
     "mlp": (FLAG, True),
     "parallel": (FLAG, False),  # attention and MLP run in parallel

@@ -51,7 +51,7 @@ def stack(fields: Fields, *, causal: bool, crosses: bool = False) -> Stack:
         causal=causal,
         embedding=_patches(fields) if fields["patch"] else _embedding(fields, norm),
         layers=tuple(
-            _with_sums(_layer(i, fields, norm, crosses), i, fields["sum_layers"])
+            _with_sums(_layer(i, fields, norm, crosses), i, fields["layers_per_sum"])
             for i in range(fields["layers"])
             for _ in range(fields["layers_per_group"])
         ),
@@ -60,7 +60,7 @@ def stack(fields: Fields, *, causal: bool, crosses: bool = False) -> Stack:
         unused_parameters=fields["unused_parameters"],
         shared=_shared(fields),
         streams=_streams(fields),
-        sum_layers=fields["sum_layers"],
+        layers_per_sum=fields["layers_per_sum"],
     )
 
 

@@ -6,6 +6,7 @@ of their checkpoints (`configs/`), and with the equivalent family in transformer
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from roofmodel.models.families import LM, Family, heads
@@ -24,16 +25,15 @@ def _half(width: Any) -> Any:
     return width // 2 if type(width) is int else width
 
 
-def _gated(flag: Any) -> str:
-    if not isinstance(flag, bool):
-        raise ValueError(FLAG.expected)
-    return "element" if flag else ""
+def _word(if_true: str, if_false: str) -> Callable[[Any], str]:
+    """The reader of a flag in place of which a field has one of two words."""
 
+    def read(flag: Any) -> str:
+        if not isinstance(flag, bool):
+            raise ValueError(FLAG.expected)
+        return if_true if flag else if_false
 
-def _rms_norm(flag: Any) -> str:
-    if not isinstance(flag, bool):
-        raise ValueError(FLAG.expected)
-    return "rmsnorm" if flag else "layernorm"
+    return read
 
 
 def _mtp_parameters(f: Any) -> int:
@@ -103,7 +103,7 @@ FAMILIES: dict[str, Family] = {
         qkv_bias=lambda f: f["biased"] or f["qkv_biased"],
         out_bias=lambda f: f["biased"],
         rotary=0.5,
-        norm=key("rmsnorm", default=True, read=_rms_norm),
+        norm=key("rmsnorm", default=True, read=_word("rmsnorm", "layernorm")),
         final_norm=key("post_layer_norm", default=True),
         mlp_width=key("ffn_hidden_size", default=13696),
         mlp_bias=lambda f: f["biased"],
@@ -130,13 +130,13 @@ FAMILIES: dict[str, Family] = {
     # Kimi-K3's text model; its config says kimi_linear
     "kimi_k3_text": KIMI.like(
         "KimiLinear",
-        latent_gate=key("mla_use_output_gate", default=False, read=_gated),
+        latent_gate=key("mla_use_output_gate", default=False, read=_word("element", "")),
         linear_full_gate=key(f"{LINEAR_CONFIG}.use_full_rank_gate", default=False),
         linear_sigmoid_decay=key(f"{LINEAR_CONFIG}.gate_lower_bound", default=False, null=False, read=bool),
         expert_latent=key("routed_expert_hidden_size", default=None),
         expert_latent_norm=key("latent_moe_use_norm", default=False),
-        sum_layers=key("attn_res_block_size", default=0, null=0),
+        layers_per_sum=key("attn_res_block_size", default=0, null=0),
         # the first sublayer has a query and a norm for one sum, which its code does not use
-        unused_parameters=lambda f: 2 * f["hidden"] if f["sum_layers"] else 0,
+        unused_parameters=lambda f: 2 * f["hidden"] if f["layers_per_sum"] else 0,
     ),
 }
