@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
 from collections import Counter
@@ -239,6 +240,17 @@ def test_a_deeply_nested_value_is_refused(depth: int) -> None:
         nested = [nested]
     with pytest.raises(ModelError, match="'n_embd' is "):
         read(GPT2 | {"n_embd": nested})
+
+
+@pytest.mark.parametrize("model_type", FAMILIES_WITH_SIZES)
+def test_an_odd_value_of_any_key_is_read_or_refused(model_type: str) -> None:
+    """A list or a mapping cannot be looked up in a dict, and nothing may be repeated 10**30 times."""
+    fields = keys.sources(model_type).values()
+    for name in {name for key in fields if isinstance(key, Key) for name in key.names}:
+        for value in ([[]], [{}], [[[[]], 10**30]], {}, {"a": [[]]}, 10**30, "x", None, -1.5):
+            outer, _, inner = name.partition(".")
+            with contextlib.suppress(ModelError):
+                read(good(model_type) | {outer: {inner: value} if inner else value})
 
 
 @pytest.mark.parametrize(("value", "written"), [(None, "null"), (True, "true")])

@@ -5,16 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from roofmodel.models.families import CAUSAL_HEADS, LM, Family, heads
-from roofmodel.models.fields import DROPOUT_10_PERCENT, FLAG, FULL, NO_DROPOUT, SIZE, SLIDING, key, same_dropout
+from roofmodel.models.fields import DROPOUT_10_PERCENT, FLAG, FULL, LAYERS, NO_DROPOUT, SIZE, SLIDING, key, same_dropout
 
 
 def _neo_types(types: Any) -> list[str]:
     """[[["global", "local"], 12]] -> full attention and a sliding window, alternating, 12 times."""
     kinds = {"global": FULL, "local": SLIDING}
     try:
-        return [kinds[kind] for pattern, times in types for kind in list(pattern) * times]
+        if all(LAYERS.accepts(times) for _, times in types):
+            return [kinds[kind] for pattern, times in types for kind in list(pattern) * times]
     except (TypeError, ValueError, KeyError):
-        raise ValueError("a list such as [[['global', 'local'], 12]]") from None
+        pass
+    raise ValueError("a list such as [[['global', 'local'], 12]]")
 
 
 GPT2 = Family(

@@ -23,7 +23,7 @@ ATTENTION_KINDS = FieldType(
     f"a list of {', '.join(map(repr, KINDS_BY_RATIO.values()))}, one per layer",
 )
 RATIOS = FieldType(
-    lambda v: isinstance(v, list) and all(ratio in KINDS_BY_RATIO for ratio in v),
+    lambda v: isinstance(v, list) and all(ratio in tuple(KINDS_BY_RATIO) for ratio in v),
     "a list of 0 (only a window), 4 and 128 tokens per compressed entry, one per layer",
 )
 

@@ -42,7 +42,10 @@ def layer_flags(**flags: int) -> Any:
 
 
 SPARSE_LAYERS = layer_flags(sparse=1, dense=0)
-PATTERN = FieldType(lambda v: isinstance(v, list), "'FSS', say, or a list of 'full' and 'shared', one per layer")
+PATTERN = FieldType(
+    lambda v: isinstance(v, list) and all(kind in ("full", "shared") for kind in v),
+    "'FSS', say, or a list of 'full' and 'shared', one per layer",
+)
 
 
 def sparse_from(first: Any) -> Any:
