@@ -121,14 +121,12 @@ def read_run(
     tools = list(dict.fromkeys(each.tool for each in intact.values()))
     if len(tools) > 1:
         raise ProfileError(f"files of different tools ({', '.join(tools)}); give the files of one tool")
-    warnings = [*known_warnings, *(f"{error}; this file is left out" for error in errors)]
-    for file, each in intact.items():
-        warnings += [f"{file}: {text}" for text in each.warnings]
-        if not each.parts:
-            warnings.append(f"{file}: no kernels; this file is left out")
-    ranks = compared_ranks((part for each in intact.values() for part in each.parts), warnings)
+    left_out = [*known_warnings, *(f"{error}; this file is left out" for error in errors)]
+    left_out += [f"{file}: no kernels; this file is left out" for file, each in intact.items() if not each.parts]
+    ranks = compared_ranks((part for each in intact.values() for part in each.parts), left_out)
     if len(ranks) < 2:
-        raise _too_few_ranks(files, f"{units.count(len(ranks), 'rank')} with kernels", warnings)
+        raise _too_few_ranks(files, len(ranks), left_out if len(files) > 1 else ())
+    warnings = [*left_out, *(f"{file}: {text}" for file, each in intact.items() for text in each.warnings)]
     return RunRanks(tools[0], tuple(intact), ranks, tuple(warnings))
 
 
@@ -198,12 +196,12 @@ def check_cache(folder: str) -> str:
     return folder
 
 
-def _too_few_ranks(files: Sequence[str], ranks: str, reasons: Sequence[str]) -> ProfileError:
-    """The error about a run that has too few ranks for a comparison."""
-    why = f": {reasons[-1]}" if reasons else ""
+def _too_few_ranks(files: Sequence[str], ranks: int, left_out: Sequence[str]) -> ProfileError:
+    """The error about a run that has too few ranks for a comparison; `left_out` says why files or ranks are missing."""
+    why = f": {left_out[-1]}" if left_out else ""
     return ProfileError(
-        f"{', '.join(map(str, files[:3]))}: {ranks}, and a comparison needs at least two; give the files of all "
-        f"ranks{why}"
+        f"{', '.join(map(str, files[:3]))}: {units.count(ranks, 'rank')} with kernels, and a comparison needs at least "
+        f"two; give the files of all ranks{why}"
     )
 
 
@@ -236,7 +234,7 @@ def compare_ranks(
             warnings += [f"{text}; rank {ranks[place].number} is left out" for place, text in damaged.items()]
             ranks = [rank for place, rank in enumerate(ranks) if place not in damaged]
         if len(ranks) < 2:
-            raise _too_few_ranks(run.files, f"{units.count(len(ranks), 'rank')} with kernels", warnings)
+            raise _too_few_ranks(run.files, len(ranks), warnings)
 
 
 def _places(error: rank_files.DamagedRankFile, ranks: Sequence[ComparedRank]) -> dict[int, str]:

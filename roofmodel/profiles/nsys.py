@@ -115,9 +115,9 @@ def _timeline(database: Database, name: str) -> Timeline:
     check_times(work, calls, ranges)
     evidence, warnings = _evidence(database, work)
     if graphs := database.count("CUPTI_ACTIVITY_KIND_GRAPH_TRACE"):
-        warnings.append(f"{graphs} CUDA graphs were traced as a whole, so their kernels are missing; {HOW_TO_COLLECT}")
+        warnings.append(f"{units.count(graphs, 'CUDA graph')} traced as a whole, without kernels; {HOW_TO_COLLECT}")
     if nameless := work.cells("name").count(_NAMELESS):
-        warnings.append(f"{nameless} kernels have no name in StringIds; export the report again")
+        warnings.append(f"{units.count(nameless, 'kernel')} without a name in StringIds; export the report again")
     timeline = Timeline("nsys", name, work, calls, range_table=ranges, evidence=evidence, warnings=tuple(warnings))
     return with_launches(timeline)
 

@@ -25,6 +25,7 @@ from roofmodel.trace.tables import (
     COLLECTIVES,
     COPIES,
     MAX_ROWS,
+    OUTSIDE,
     PEERS,
     RANKS,
     STEPS,
@@ -307,7 +308,7 @@ def _collectives(
         yield Rows(table, rows)
 
 
-def largest_part(ranks: Iterable[RankReport]) -> str:
+def largest_part(ranks: Sequence[RankReport]) -> str:
     """The largest part of the wall time, summed over the ranks, and the main cause if it is idle time."""
     seconds: dict[str, float] = defaultdict(float)
     causes: dict[str, float] = defaultdict(float)
@@ -329,7 +330,15 @@ def largest_part(ranks: Iterable[RankReport]) -> str:
     text = f"{part} {size} of the wall time: {units.seconds(longest)} of {units.seconds(wall)} ({longest / wall:.0%})"
     if part == "idle time" and causes:
         text += f", main cause: {CAUSE_TEXTS[max(causes, key=causes.__getitem__)]}"
+    if (outside := sum(map(_outside_seconds, ranks))) > wall / 10:
+        text += f". The steps last {units.seconds(outside)} longer, {CAUSE_TEXTS[OUTSIDE]}"
     return text
+
+
+def _outside_seconds(report: RankReport) -> float:
+    """The time of complete steps before the first GPU work of the rank and after the last."""
+    steps, (low, high) = report.steps.complete, report.rank.span
+    return (max(low - steps[0].start, 0) + max(steps[-1].end - high, 0)) / 1e9 if steps else 0.0
 
 
 # --- JSON and CSV ----------------------------------------------------------------------------------

@@ -34,9 +34,10 @@ from roofmodel.jitter.ranks import ComparedRank
 from roofmodel.jitter.reduced_steps import ReducedSteps, batches, read_steps
 from roofmodel.jitter.sequences import match_sequences
 from roofmodel.profiles.kernel import KernelTable
+from roofmodel.profiles.timelines.reading import read_file
 from tests.jitter.runs import Row, analyzed, of_step, planted, tables, write, written
 from tests.profiles.samples import measured
-from tests.trace.runs import event, launched
+from tests.trace.runs import Event, event, launched
 from tests.trace.runs import written as torch_trace
 
 KINDS = ("gpu", "cpu", "input", "node", "network")
@@ -401,6 +402,19 @@ def test_one_rank_is_refused(tmp_path: Path) -> None:
         jitter(files[:1])
     with pytest.raises(RoofError, match=r"1 rank with kernels.*rank000\.csv: given 2 times; it counts once"):
         jitter([files[0], files[0]])
+
+
+def test_the_error_about_one_rank_has_no_warning_about_another_subject(tmp_path: Path) -> None:
+    unusable: Event = {"ph": "X", "cat": "kernel", "name": "gemm", "ts": "soon", "dur": 1}
+    files = [
+        torch_trace(tmp_path, *launched("gemm", 1, 2, 0), unusable, name="rank.json"),
+        torch_trace(tmp_path, event("cpu_op", "aten::add", 1, 2), name="cpu.json"),
+    ]
+    assert any("without a" in warning for warning in read_file(files[0]).warnings)
+    for given_files, end in ((files[:1], "of all ranks"), (files, f"{files[1]}: no kernels; this file is left out")):
+        with pytest.raises(RoofError) as error:
+            jitter(given_files)
+        assert str(error.value).endswith(end)
 
 
 def test_files_without_kernels_are_refused(tmp_path: Path) -> None:

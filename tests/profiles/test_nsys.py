@@ -314,7 +314,7 @@ def test_copies_are_counted_in_a_warning():
 def test_a_kernel_that_ends_before_it_starts_has_no_time():
     profile = export().kernel(start=10, end=5).read()
     assert profile.kernels[0].seconds is None
-    assert any("1 kernels have a missing or negative duration" in warning for warning in profile.warnings)
+    assert any("1 kernel with a missing or negative duration" in warning for warning in profile.warnings)
 
 
 def test_a_foreign_database_is_refused_with_its_kind():

@@ -234,7 +234,7 @@ def test_counters_without_times_are_recognized():
 def test_a_negative_or_missing_duration_is_unknown():
     profile = read(trace(kernel(dur=-1), kernel(dur=None)))
     assert [k.seconds for k in profile.kernels] == [None, None]
-    assert any("2 kernels have a missing or negative duration" in warning for warning in profile.warnings)
+    assert any("2 kernels with a missing or negative duration" in warning for warning in profile.warnings)
 
 
 def test_a_truncated_trace_is_refused_with_the_position():

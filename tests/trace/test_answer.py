@@ -163,6 +163,17 @@ def test_the_bar_of_a_step_is_as_long_as_its_label_says(figures: list[Figure], t
     assert lengths == pytest.approx(found.steps_frame()["seconds"].tolist())
 
 
+def test_a_step_that_is_longer_than_its_gpu_work_has_one_length_in_text_and_picture(tmp_path: Path) -> None:
+    """A step of 10 ms with one kernel from 2 to 8 ms: the GPU works 60% of the step, all of its own wall time."""
+    mark = event("user_annotation", "ProfilerStep#0", 0, 10_000)
+    found = roofmodel.trace(written(tmp_path, mark, launched("k", 2_000, 8_000, 1_990)))
+    text = " ".join(printed(found, 120).split())
+    assert "6 ms of 6 ms (100%). The steps last 4 ms longer, before the first or after the last GPU work" in text
+    picture = found.save(tmp_path / "trace.svg").read_text(encoding="utf-8")
+    assert "10 ms, 60% active" in picture
+    assert "6 ms, " not in picture.replace("6 ms, 100%", "")  # only the group of the kernel has this length
+
+
 def test_axes_of_time_start_at_zero_without_a_unit(figures: list[Figure], tmp_path: Path) -> None:
     roofmodel.trace(EXAMPLE).save(tmp_path / "steps.png")
     for axes in figures[0].axes:

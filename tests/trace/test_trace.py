@@ -720,8 +720,8 @@ def test_events_without_valid_times_are_ignored_with_a_warning(tmp_path: Path) -
     broken = [event("kernel", "k", 5, 4, 0, 7), {"ph": "X", "cat": "kernel", "name": "k", "ts": "soon", "dur": 1}]
     found = analyzed(tmp_path, launched("a", 100, 200, 10), broken)
     assert intervals.length(found.ranks[0].rank.kernels) == 100_000
-    assert "1 events without a name, a time or a valid duration are ignored" in found.warnings  # `soon` is no time
-    assert "1 activities have no valid duration: their durations count as zero" in found.warnings  # it is negative
+    assert "1 event without a name, a time or a valid duration: ignored" in found.warnings  # `soon` is no time
+    assert "kernels and copies without a valid duration count as zero: 1" in found.warnings  # it is negative
 
 
 def test_names_with_control_characters_are_read(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from roofmodel.errors import ProfileError
+from roofmodel.numbers import units
 from roofmodel.profiles.kernel import Call, KernelTable, Profile, ReaderWarning, copies_warning
 from roofmodel.profiles.timelines.timeline import UNKNOWN, Timeline, kernel_rows
 
@@ -24,7 +25,7 @@ def profile(timeline: Timeline) -> Profile:
         warnings = [*_add_places(kernels, timeline, warnings)]
     warnings += copies_warning(sum(copies.launches()))
     if untimed := len(kernels) - kernels.cells("untimed").count(None):
-        text = f"{untimed} kernels have a missing or negative duration: their times are unknown"
+        text = f"{units.count(untimed, 'kernel')} with a missing or negative duration: time unknown"
         warnings.append(ReaderWarning(text, "times"))
     warnings += kernels.without_impossible_values()
     files = timeline.files or (timeline.file,)

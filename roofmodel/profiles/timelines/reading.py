@@ -47,7 +47,7 @@ def _checked(timeline: Timeline) -> Timeline:
         text = "their operator, range and the cause of idle time before them are unknown"
         warnings.append(f"{kernels - joined} of {kernels} kernels have no launch in the file: {text}")
     if untimed := len(timeline.work_table) - timeline.work_table.cells("untimed").count(None):
-        warnings.append(f"{untimed} activities have no valid duration: their durations count as zero")
+        warnings.append(f"kernels and copies without a valid duration count as zero: {untimed}")
     return replace(timeline, warnings=(*timeline.warnings, *warnings))
 
 

@@ -16,6 +16,7 @@ import re
 from typing import BinaryIO
 
 from roofmodel.errors import ProfileError, shorten
+from roofmodel.numbers import units
 from roofmodel.profiles import cell_values
 from roofmodel.profiles.kernel import KERNEL, Evidence, KernelTable, ReaderWarning, copy_direction
 from roofmodel.profiles.signatures import KEY_AVERAGES
@@ -59,7 +60,7 @@ def read(file: BinaryIO, name: str) -> Timeline:
     if not kernels:
         warnings.append(ReaderWarning("the table has no rows of kernels: its operators are listed in their place"))
     if cut:
-        warnings.append(ReaderWarning(f"{cut} names are cut: print the table with max_name_column_width=None"))
+        warnings.append(ReaderWarning(f"{units.count(cut, 'name')} cut: print the table with max_name_column_width=None"))
     is_amd = any(row["Name"].startswith(("hip", "Cijk_")) for _, row in rows)
     evidence = (Evidence(amd=True, file=name),) if is_amd else ()
     return Timeline("torch", name, table, evidence=evidence, warnings=tuple(warnings), how_to_collect=HOW_TO_COLLECT)
