@@ -16,6 +16,7 @@ from roofmodel.numbers import units
 from roofmodel.report.document import Block, Document, Figure, Heading, Items, Paragraph, Rows
 from roofmodel.roofline.points import total
 from roofmodel.steps.estimate import describe_phase, describe_workload
+from roofmodel.timing.roofline import with_fp16_accumulation
 
 MAX_LISTED = 8  # unmatched kernels, and rows with reasons, in a terminal
 CATEGORIES = 3  # of unmatched kernels that a finding lists
@@ -162,14 +163,10 @@ def _attention(comparison: ModelComparison, finding: ComparisonFinding) -> Text:
 def _too_fast(comparison: ModelComparison, finding: ComparisonFinding) -> Text:
     row = _row(finding)
     device, dtype = comparison.identified.device, comparison.estimate.workload.dtype
-    narrow, measured = device.fp16_accumulation(dtype), row.measured_seconds or 0.0
-    if narrow and row.bound == "compute":
-        least = row.bound_seconds * device.matmul_pipe(dtype).peak / narrow.peak
-        if measured >= least:
-            return (
-                f"{row_label(comparison, row)}: {duration(row.measured_seconds)}, above the ceiling of fp32 "
-                f"accumulation; with fp16 accumulation it is {units.si(narrow.peak, 'FLOP/s')}"
-            )
+    if row.bound == "compute" and (
+        explained := with_fp16_accumulation(device, dtype, row.bound_seconds, row.measured_seconds or 0.0)
+    ):
+        return f"{row_label(comparison, row)}: {duration(row.measured_seconds)}, {explained}"
     return Message(
         f"{row_label(comparison, row)}: {duration(row.measured_seconds)}, below the bound of "
         f"{duration(row.bound_seconds)}, faster than physically possible: check ",

@@ -90,15 +90,15 @@ def draw(estimate: Estimate, path: Path, form: str) -> None:
         drawn = [*at, *((x, y) for x, y in expected if y)]
         canvas.frame(axes, *window(drawn, [(top.peak, device.bandwidth)]))
         slope = canvas.draw_ceilings(axes, device, top, lower)
-        if is_sustained:
-            rate = partial(sustained_flops, device=device, dtype=dtype)
-            canvas.draw_sustained_ceiling(axes, _sustained_name(device), rate)
         for (letter, row, style, _), (x, y), (_, slower) in zip(marked_rows, at, expected, strict=True):
             size, color, shape = marks.area(row.share, letter), style.color, style.shape
             axes.scatter(x, y, s=size, color=color, marker=shape, alpha=0.8, edgecolor="white", lw=0.8, zorder=3)
             if slower:
                 axes.plot([x, x], [slower, y], color=color, lw=0.8, alpha=0.5, zorder=2.5)
                 axes.scatter(x, slower, s=size, facecolor="none", edgecolor=color, marker=shape, lw=1.2, zorder=3)
+        if is_sustained:
+            rate = partial(sustained_flops, device=device, dtype=dtype)
+            canvas.draw_sustained_ceiling(axes, _sustained_name(device), rate)
         canvas.draw_ceiling_names(axes, [slope], [(pipe, canvas.DEVICE_STYLES[0]) for pipe in (top, *lower)])
         largest = sorted(zip(marked_rows, at, strict=True), key=lambda entry: entry[0].row.share)
         places = {m.letter: place for m, place in largest if m.letter}
@@ -209,7 +209,7 @@ def _legend(
             figure.text(right, y, f"{-phase.hidden_bound / phase.bound_seconds:.0%}", ha="right", fontsize=size)
             y -= step
         if omitted:
-            text = f"{len(omitted)} rows under {LISTED:.0%} (bound and expected)"
+            text = f"{units.count(len(omitted), 'row')} under {LISTED:.0%} (bound and expected)"
             figure.text(left + 0.033, y, text, color="0.3", fontsize=size)
             figure.text(right, y, f"{sum(row.share for row in omitted):.0%}", ha="right", fontsize=size)
             y -= step

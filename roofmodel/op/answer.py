@@ -11,6 +11,7 @@ from roofmodel.numbers import units
 from roofmodel.op.op import OneOperation
 from roofmodel.report.document import Block, Document, Facts, Heading, Rows
 from roofmodel.report.table import NUMBER, Cell, Column, Table
+from roofmodel.timing.roofline import with_fp16_accumulation
 
 
 class OperationNumber(NamedTuple):
@@ -178,11 +179,10 @@ def _measured(operation: OneOperation, seconds: float, expected: Any) -> str:
     elif least == compute and seconds >= least / MAX_CLOCK:
         faster = f"{units.significant(100 * (least / seconds - 1), 2)}% faster than the"
         judged = f"{faster} {'compute ' * (least < bound)}bound: the clock was above the rated boost clock"
-    elif (narrow := operation.device.fp16_accumulation(operation.dtype)) and seconds >= max(
-        float(placed.memory_seconds), compute * operation.device.matmul_pipe(operation.dtype).peak / narrow.peak
+    elif seconds >= float(placed.memory_seconds) and (
+        explained := with_fp16_accumulation(operation.device, operation.dtype, compute, seconds)
     ):
-        peak = units.si(narrow.peak, "FLOP/s")
-        judged = f"above the ceiling with fp32 accumulation; with fp16 accumulation it is {peak}"
+        judged = explained
     else:
         return (
             f"{units.seconds(seconds)}, below the bound of {units.seconds(bound)}: faster than physically possible; "

@@ -110,7 +110,7 @@ def _assumptions(ceilings: Ceilings) -> Iterator[tuple[str, Device]]:
             f"the kernels ran at {ran_at}, above the clock of the ceilings (below the ceilings at the kernels' clock)",
             at_kernel_clock,
         )
-    if narrow := ceilings.device.pipes.get("tensor_fp16_acc16"):
+    if narrow := ceilings.device.fp16_accumulation("fp16"):
         assumed = narrow._replace(name="tensor_fp16")
         yield (
             f"it accumulates in fp16, whose ceiling is {units.si(narrow.peak, 'FLOP/s')}",

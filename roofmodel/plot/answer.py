@@ -252,8 +252,9 @@ def _chart(panel: Panel, letters: Mapping[str, str], width: int) -> Group:
     lower = f", {used.name} (╌) {units.si(used.peak, 'FLOP/s')}" if used != top else ""
     bandwidth = units.si(panel.device.bandwidth, "B/s", 4)
     rest = sum(p.level == "dram" for p in panel.points) - len(drawn)
-    omitted = f"; not drawn: {rest} without FLOPs or under {MIN_SHARE:.0%} of the time" if rest else ""
-    legend = f"{top.name}{lower}, DRAM {bandwidth}; {chart.LEGEND}{omitted}"
+    notes = [chart.NO_LETTER] * any(not mark.sign for mark in chart_marks)
+    notes += [f"not drawn: {rest} without FLOPs or under {MIN_SHARE:.0%} of the time"] * bool(rest)
+    legend = "; ".join([f"{top.name}{lower}, DRAM {bandwidth}", *notes])
     columns = min(MAX_CHART_WIDTH, width - chart.MARGIN - 3)
     lines = chart.roofline(chart_marks, top.peak, panel.device.bandwidth, columns, used.peak)
     return Group(Text(), Text.assemble(("roofline", "bold"), (f"  {legend}", "dim")), *lines)

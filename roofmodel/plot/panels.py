@@ -67,22 +67,19 @@ def sources(placed: RooflinePlot) -> list[str]:
 
 
 def letters_of(panels: Sequence[Panel]) -> dict[str, str]:
-    """Letters for the names of points, the same in tables, charts and pictures, and for all devices.
+    """A letter for each of the first names of points, the same in tables, charts and pictures, and for all devices.
 
     A name can have a letter if one of its DRAM points has FLOPs and a relevant share of the time: measured ones first,
-    then the longest. See `marks.letters`.
+    then the longest.
     """
-    places: dict[tuple[bool, str], dict[int, marks.Place]] = {}
     share: dict[tuple[bool, str], float] = {}
-    for i, panel in enumerate(panels):
+    for panel in panels:
         for p in panel.drawn:
             if p.level == "dram" and (p.share is None or p.share >= MIN_SHARE):
                 key = p.predicted, p.name
-                places.setdefault(key, {})[i] = p.intensity or 0, p.flops_per_second or 0
                 share[key] = max(share.get(key, 0), p.share or 0)
-    longest = sorted(share, key=lambda key: (key[0], -share[key]))
-    letters = marks.letters([(places[key], share[key]) for key in longest])
-    return {name: letter for (_, name), letter in zip(longest, letters, strict=True) if letter}
+    longest = dict.fromkeys(name for _, name in sorted(share, key=lambda key: (key[0], -share[key])))
+    return dict(zip(longest, marks.LETTERS, strict=False))
 
 
 def letter_of(point: Point, letters: Mapping[str, str]) -> str:

@@ -31,6 +31,7 @@ LEVEL_SHAPES = {"l2": "|", "l1": "x"}
 LISTED = 12  # rows of the list next to the picture; their points have letters
 LISTED_PREDICTED = 4  # of these rows, where there are predicted operators
 LEGEND_WIDTH = 24  # characters of a line of the legend
+NAME_LENGTH = 30  # characters of a name beside its mark
 
 
 def draw(
@@ -56,6 +57,7 @@ def draw(
         listed = _listed(panels)
         places = _places(panels, letters_of(panels), listed, shown)
         letters = {name: letter for name, letter in letters_of(panels).items() if name in listed and letter in places}
+        shown_names = names_of_points(points, NAME_LENGTH)
         slopes: list[canvas.BandwidthCeiling] = []
         entries: list[Artist] = [*_meanings(points, letters, several)]
         if regions and not several:
@@ -81,7 +83,8 @@ def draw(
         ]
         canvas.draw_ceiling_names(axes, slopes, pipes, answers)
         canvas.place_labels(
-            axes, [(letter, at) for letter, positions in places.items() for at in positions], figure.dpi
+            axes, [(letter, at) for letter, positions in places.items() for at in positions], figure.dpi,
+            {letter: shown_names[name] for name, letter in letters.items()} if not several else None,
         )
         canvas.key(axes, entries, fontsize=8.5 if len(entries) < 6 else 7.5)
         kinds = {p.category for panel_points in drawn for p in panel_points}

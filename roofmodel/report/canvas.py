@@ -262,17 +262,27 @@ def draw_ceilings(
     axes.text(x, 0.06 + 0.035 * (rank % 4), label, ha=side, **places)
     if not rank:
         axes.text(ridge / 1.06, 0.02, "← memory-bound", ha="right", **places)
-        axes.text(ridge * 1.06, 0.02, "compute-bound →", ha="left", **places)
+        compute = axes.text(ridge * 1.06, 0.02, "", ha="left", **places)
+        for words in ("compute-bound →", "compute-\nbound →", ""):
+            compute.set_text(words)
+            if compute.get_window_extent().x1 <= axes.bbox.x1:
+                break
     return slope
 
 
 def draw_sustained_ceiling(axes: Axes, label: str, rate: Callable[[float], float]) -> None:
-    """Draw FLOP/s under long load by intensity as a dashed line with its name below it, at the right edge."""
+    """Draw FLOP/s under long load by intensity as a dashed line with its name below it, at the right edge.
+
+    The rate rises with the intensity, so its lowest point above the name is that of the name's left end. Call this after
+    drawing the marks: the name is further below where it would cover one.
+    """
     left, right = axes.get_xlim()
     intensities = [left * (right / left) ** (step / 200) for step in range(201)]
     rates = [rate(each) for each in intensities]
     axes.plot(intensities, rates, color=marks.RED, lw=1.2, ls=(0, (4, 3)), zorder=1.5)
-    axes.text(right, rates[-1] / 1.2, label, ha="right", va="top", color=marks.RED, fontsize=8.5, zorder=4)
+    text = axes.text(right, rates[-1], label, ha="right", va="top", color=marks.RED, fontsize=8.5, zorder=4)
+    start = _data(axes, text.get_window_extent().p0)[0]
+    place_text(axes, text, [(right, rate(start) / 1.1 / 1.2**step) for step in range(8)], axes.figure.dpi)
 
 
 def draw_cache_ceiling(axes: Axes, name: str, bandwidth: float, peak: float) -> BandwidthCeiling:

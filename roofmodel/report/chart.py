@@ -14,7 +14,8 @@ from roofmodel.numbers import units
 HEIGHT = 12
 MARGIN = 13  # columns left of the axis
 
-LEGEND = "one letter for marks that are close to each other; · no letter"
+NO_LETTER = "· no letter"
+SHARED_LETTERS = "one letter for marks that are close to each other"
 
 
 class Mark(NamedTuple):

@@ -32,6 +32,7 @@ from typing import NamedTuple
 from roofmodel.counting.operator import ROUNDS, Collective, Cost
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Link, stated_rates
+from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number, ceil_div, either, is_just, maximum, minimum, plain
 
 
@@ -186,6 +187,19 @@ def place(
 def ridge(device: Device, dtype: str) -> float:
     """The ridge point: the arithmetic intensity, in FLOP per byte, at which the peak meets the DRAM ceiling."""
     return device.matmul_pipe(dtype).peak / device.bandwidth
+
+
+def with_fp16_accumulation(device: Device, dtype: str, compute_seconds: float, seconds: float) -> str | None:
+    """What explains a GEMM that is faster than its ceiling: tensor cores that sum in fp16 instead of in fp32.
+
+    `compute_seconds` is the least time with sums in fp32, `seconds` the time of the GEMM. None if the device has no such
+    rate, or if the GEMM is faster than it allows.
+    """
+    narrow = device.fp16_accumulation(dtype)
+    if narrow is None or seconds < compute_seconds * device.matmul_pipe(dtype).peak / narrow.peak:
+        return None
+    peak = units.si(narrow.peak, "FLOP/s")
+    return f"above the ceiling with fp32 accumulation; with fp16 accumulation it is {peak}"
 
 
 # --- Power and long load ----------------------------------------------------------------------------

@@ -253,7 +253,7 @@ def test_predicted_operators_have_a_separate_table_without_percentages() -> None
     lines = out.getvalue().splitlines()
     apart = lines.index("predicted operators at their bounds: gpt2, fp16, batch 1")
     kernel_line = next(i for i, line in enumerate(lines) if "gemm" in line)
-    (op_line,) = (i for i, line in enumerate(lines) if line.startswith("A op"))  # at the same place
+    (op_line,) = (i for i, line in enumerate(lines) if line.startswith("B op"))
     assert kernel_line < apart < op_line
     assert "bound" in lines[op_line]
     assert "%" in lines[kernel_line]
@@ -287,6 +287,11 @@ def test_the_ceiling_of_uncounted_flops_follows_from_kernel_names(names: list[st
 def test_drawn_points_have_letters_longest_first() -> None:
     found = letters_of([Panel(A100, "given", FOUND)])
     assert [(name[:9], letter) for name, letter in found.items()] == [("void gemm", "A"), ("slow", "B")]
+
+
+def test_kernels_at_one_place_have_letters_of_their_own_at_most_eight() -> None:
+    same = [FOUND[0]._replace(name=f"gemm_{number}", share=0.1) for number in range(10)]
+    assert letters_of([Panel(A100, "given", same)]) == dict(zip((p.name for p in same), "ABCDEFGH", strict=False))
 
 
 def test_one_kernel_has_one_letter_on_all_devices() -> None:

@@ -249,7 +249,8 @@ def no_tensor_cores(launch: Launch, terms: Terms) -> Removed | None:
     ratio = device.pipes[pipe].peak / device.pipes[tensor].peak
     work = vector[pipe] / launch.kernel.invocations
     if not work:
-        text = f"fp32 on the CUDA cores, by its name; {tensor} has {1 / ratio:.1f} times the peak"
+        peaks = [f"{each} {units.si(device.pipes[each].peak, 'FLOP/s')}" for each in (pipe, tensor)]
+        text = f"fp32 on the CUDA cores, by its name; peaks: {', '.join(peaks)}"
         removed = terms._replace(waiting=terms.waiting * ratio)
         return Removed(removed, text, known=False) if by_name else None
     share = work / device.pipes[pipe].peak / launch.seconds
