@@ -156,7 +156,10 @@ def _chart(estimate: Estimate, tables: Sequence[Sequence[tuple[str, OperatorRow]
     ]
     device, dtype = estimate.device, estimate.workload.dtype
     lines = chart.roofline(marks, device.matmul_pipe(dtype).peak, device.bandwidth, min(64, width - chart.MARGIN - 3))
-    title = Text.assemble(("roofline", "bold"), (f"  rows of the tables at their bounds; {chart.SHARED_LETTERS}; {chart.NO_LETTER}", "dim"))
+    title = Text.assemble(
+        ("roofline", "bold"),
+        (f"  rows of the tables at their bounds; {chart.SHARED_LETTERS}; {chart.NO_LETTER}", "dim"),
+    )
     return Group(Text(), title, *lines)
 
 

@@ -83,7 +83,9 @@ def draw(
         ]
         canvas.draw_ceiling_names(axes, slopes, pipes, answers)
         canvas.place_labels(
-            axes, [(letter, at) for letter, positions in places.items() for at in positions], figure.dpi,
+            axes,
+            [(letter, at) for letter, positions in places.items() for at in positions],
+            figure.dpi,
             {letter: shown_names[name] for name, letter in letters.items()} if not several else None,
         )
         canvas.key(axes, entries, fontsize=8.5 if len(entries) < 6 else 7.5)

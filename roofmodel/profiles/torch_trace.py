@@ -232,7 +232,9 @@ class _Trace:
         """The tables with the launches of the work, and the facts that the other keys of the document state."""
         warnings = []
         if self.unusable:
-            warnings.append(f"{units.count(self.unusable, 'event')} without a name, a time or a valid duration: ignored")
+            warnings.append(
+                f"{units.count(self.unusable, 'event')} without a name, a time or a valid duration: ignored"
+            )
         work = self.work
         rows = kernel_rows(work)
         if not rows:

@@ -60,7 +60,9 @@ def read(file: BinaryIO, name: str) -> Timeline:
     if not kernels:
         warnings.append(ReaderWarning("the table has no rows of kernels: its operators are listed in their place"))
     if cut:
-        warnings.append(ReaderWarning(f"{units.count(cut, 'name')} cut: print the table with max_name_column_width=None"))
+        warnings.append(
+            ReaderWarning(f"{units.count(cut, 'name')} cut: print the table with max_name_column_width=None")
+        )
     is_amd = any(row["Name"].startswith(("hip", "Cijk_")) for _, row in rows)
     evidence = (Evidence(amd=True, file=name),) if is_amd else ()
     return Timeline("torch", name, table, evidence=evidence, warnings=tuple(warnings), how_to_collect=HOW_TO_COLLECT)
