@@ -273,8 +273,8 @@ def draw_ceilings(
 def draw_sustained_ceiling(axes: Axes, label: str, rate: Callable[[float], float]) -> None:
     """Draw FLOP/s under long load by intensity as a dashed line with its name below it, at the right edge.
 
-    The rate rises with the intensity, so its lowest point above the name is that of the name's left end. Call this after
-    drawing the marks: the name is further below where it would cover one.
+    The rate rises with the intensity, so its lowest point above the name is that of the name's left end. Call this
+    after drawing the marks: the name is further below where it would cover one.
     """
     left, right = axes.get_xlim()
     intensities = [left * (right / left) ** (step / 200) for step in range(201)]

@@ -192,8 +192,8 @@ def ridge(device: Device, dtype: str) -> float:
 def with_fp16_accumulation(device: Device, dtype: str, compute_seconds: float, seconds: float) -> str | None:
     """What explains a GEMM that is faster than its ceiling: tensor cores that sum in fp16 instead of in fp32.
 
-    `compute_seconds` is the least time with sums in fp32, `seconds` the time of the GEMM. None if the device has no such
-    rate, or if the GEMM is faster than it allows.
+    `compute_seconds` is the least time with sums in fp32, `seconds` the time of the GEMM. None if the device has no
+    such rate, or if the GEMM is faster than it allows.
     """
     narrow = device.fp16_accumulation(dtype)
     if narrow is None or seconds < compute_seconds * device.matmul_pipe(dtype).peak / narrow.peak:
