@@ -42,6 +42,7 @@ __all__ = [
     "ProfileReport",
     "Report",
     "RoofError",
+    "ServingReport",
     "SweepReport",
     "TraceReport",
     "TrainingPlanReport",
@@ -86,7 +87,7 @@ if TYPE_CHECKING:
 
     from roofmodel.catalog.hw_command import HardwareCheck, check_hardware, list_hardware, show_hardware
     from roofmodel.catalog.models_command import Listing, list_families, list_models, show_model
-    from roofmodel.compare.command import CompareReport, compare
+    from roofmodel.compare.command import CompareReport, ServingReport, compare
     from roofmodel.count.command import CountReport, count
     from roofmodel.devices.device import Device
     from roofmodel.errors import (
@@ -132,7 +133,7 @@ if TYPE_CHECKING:
 _NAMES = {
     "catalog.hw_command": "HardwareCheck check_hardware list_hardware show_hardware",
     "catalog.models_command": "Listing list_families list_models show_model",
-    "compare.command": "CompareReport compare",
+    "compare.command": "CompareReport ServingReport compare",
     "count.command": "CountReport count",
     "devices.device": "Device",
     "errors": "AnswerError DeviceError EngineError ModelError OutputError ProfileError RoofError WorkloadError",

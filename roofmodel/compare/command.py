@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 from roofmodel.devices.device import Hardware
+from roofmodel.errors import Option, Text, WorkloadError
 from roofmodel.options import values
 from roofmodel.options.signature import checked, lists_options
 from roofmodel.options.values import Model, PathLike, ProgressCallback, no_progress
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     import pandas
 
     from roofmodel.compare.comparison import ModelComparison
+    from roofmodel.compare.serving.compare import ServingComparison
     from roofmodel.options.keywords import WorkloadOptions
 
 
@@ -72,6 +74,29 @@ class CompareReport(Result):
         return f"<CompareReport of {model} on {device}: {passes}>"
 
 
+class ServingReport(Result):
+    """Result of `compare` for files of serving benchmarks: each run beside its prediction, and why they differ."""
+
+    naming = ("file", "in_flight")
+
+    def __init__(self, comparison: ServingComparison) -> None:
+        self.comparison = comparison
+
+    def answer(self) -> Document:
+        """A table for each run, and the terms that can explain its differences."""
+        from roofmodel.compare.serving.answer import document
+
+        return document(self.comparison)
+
+    def _messages(self) -> Iterable[Text]:
+        """What was assumed of the files."""
+        return self.comparison.notes
+
+    def __repr__(self) -> str:
+        comparison = self.comparison
+        return f"<ServingReport of {comparison.arch.name} on {comparison.device.name}: {len(comparison.runs)} runs>"
+
+
 @checked
 @lists_options
 def compare(
@@ -82,21 +107,40 @@ def compare(
     steps: int | None = None,
     device: str | None = None,
     family: str | None = None,
+    concurrency: int | None = None,
+    isl: int | None = None,
+    osl: int | None = None,
+    replicas: int | None = None,
+    chunk: int | None = None,
+    prefix_hit: float | None = None,
+    length_ratio: float | None = None,
     progress: ProgressCallback = no_progress,
     **workload: Unpack[WorkloadOptions],
-) -> CompareReport:
-    """Compare the bound and expected time of each operator with its achieved time in a profile.
+) -> CompareReport | ServingReport:
+    """Compare the bound and expected time of each operator with its achieved time in a profile, or the expected
+    latencies and rates of a service with the results of a benchmark.
 
-    Raises RoofError for an unknown model, a file that is not a profile, and a profile of another model.
+    Results of serving benchmarks are recognized by their content; what they do not state must be given: the layout, and
+    often the device. Raises RoofError for an unknown model, a file that is neither a profile nor a result, and a
+    profile of another model.
 
     Args:
         model: A packaged name, a config.json or its folder, or a Hub id.
-        *files: Profiler files or patterns, all of one run; - for stdin.
+        *files: Profiler files or patterns, all of one run (- for stdin); or results of vllm bench serve, SGLang's
+            bench_serving, genai-perf, AIPerf, trtllm-bench or InferenceX.
         hw: The device, if the files do not state it or state it wrongly.
         times: Take the times from this nsys, nvprof or PyTorch file, not from `files`.
         steps: Number of passes in the files (default: detected).
         device: Number of the GPU to compare, if the files contain several.
         family: Read an unknown model_type as this family, such as llama.
+        concurrency: Requests in flight, if a result does not state them.
+        isl: Prompt tokens of a request (default: those of the result).
+        osl: New tokens of a request (default: those of the result).
+        replicas: Copies of the engine and its GPUs (default: 1).
+        chunk: Prompt tokens of a step at most (default: the engine's).
+        prefix_hit: Share of prompt tokens in the prefix cache, such as 0.8 (default: 0).
+        length_ratio: Lengths are drawn uniformly from this to 1 times the longest ones (default: 1, or that of the
+            result).
         progress: As for `read_profile`.
         **workload: The options of `estimate`.
 
@@ -104,29 +148,48 @@ def compare(
         >>> compare("gpt2", "examples/gpt2_trace_by_hand.json.gz", phase="prefill", batch=1, seq=512)
         <CompareReport of openai-community/gpt2 on NVIDIA A100 SXM4 80 GB: 1 prefill>
     """
+    from roofmodel.benchmark_results.reading import are_results
     from roofmodel.compare.compare import compare as study
     from roofmodel.profiles.reading import report_progress
 
     name, paths, timed = (
         values.path("model", model), values.paths("files", files), values.paths("times", times),
     )  # fmt: skip
+    every = {
+        "concurrency": concurrency, "isl": isl, "osl": osl, "replicas": replicas, "chunk": chunk,
+        "prefix_hit": prefix_hit, "length_ratio": length_ratio,
+    }  # fmt: skip
+    requests = {option: value for option, value in every.items() if value is not None}
+    if are_results(paths):
+        from roofmodel.compare.serving.compare import compare as compare_serving
+
+        of_profiles = {"times": timed, "steps": steps, "device": device}
+        for option in (option for option, value in of_profiles.items() if value):
+            raise WorkloadError(Option(option), " applies to profiles; the files are results of a serving benchmark")
+        found = compare_serving(name, paths, hw, family=family, requests=requests, workload=workload)
+        return ServingReport(found)
+    for option, value in requests.items():
+        raise WorkloadError(Option(option, value), " applies to results of serving benchmarks; the files are none")
     with report_progress(progress):
         comparison = study(name, paths, hw, family=family, times=timed, steps=steps, device=device, workload=workload)
     return CompareReport(comparison)
 
 
+_REQUESTS = {"rich_help_panel": "Results of serving benchmarks"}
 COMMAND = CommandLine(
     compare,
     settings={
+        **dict.fromkeys(("concurrency", "isl", "osl", "replicas", "chunk", "prefix_hit", "length_ratio"), _REQUESTS),
         "engine": {
             "help": "Software that runs the model: vllm, sglang, trtllm, torch (eager PyTorch), megatron, NAME@VERSION "
             "or a YAML file (default: the engine whose kernels or ranges the file names, else as for estimate)."
-        }
+        },
     },
     checks=("compared operators", "measured>2ms"),
     examples=(
         "roof compare gpt2-xl ncu.csv --hw a100 --phase decode --batch 1 --context 1024",
         "roof compare gpt2 trace.json --phase train --batch 8 --seq 1024 --attention eager",
         "roof compare gpt2-xl trace.json --phase prefill --steps 10 --format json -o compare.png",
+        "roof compare llama-3.1-70b result.json --hw h100 --tp 8 --engine vllm",
     ),
 )

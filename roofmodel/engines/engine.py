@@ -51,7 +51,8 @@ class Engine(NamedTuple):
     decode. `autocast` is the format of torch.autocast. `training` is None where it only serves, `memory` where the file
     does not say how it divides a GPU's memory. `since`: the file is for versions from this one, up to that of the next
     file. `options` are those of `launch` and `autocast` that a user may set, `settings` those that are set.
-    `kernel_names` are in the names of its kernels and NVTX ranges, and of the engines that run its kernels.
+    `kernel_names` are in the names of its kernels and NVTX ranges, and of the engines that run its kernels; `backends`
+    are its names in clients of serving benchmarks.
     """
 
     id: str = ""
@@ -76,6 +77,7 @@ class Engine(NamedTuple):
     settings: tuple[tuple[str, str], ...] = ()
     default_for: frozenset[str] = frozenset()
     kernel_names: tuple[str, ...] = ()
+    backends: tuple[str, ...] = ()
     runs_kernels_of: frozenset[str] = frozenset()
     benchmarks: tuple[BenchmarkRule, ...] = ()
 
@@ -207,6 +209,13 @@ def packaged() -> list[Engine]:
 def default_for(case: str) -> str:
     """The name of the packaged engine that is the default for one of DEFAULT_CASES."""
     return next(engine.id for engine in packaged() if case in engine.default_for)
+
+
+def engine_of_backend(backend: str) -> str | None:
+    """The packaged engine of a benchmark client's backend such as `sglang-oai-chat`; None for an API that several
+    engines serve."""
+    names = {name: engine.id for engine in packaged() for name in engine.backends}
+    return next((engine for name, engine in names.items() if f"{backend}-".startswith(f"{name}-")), None)
 
 
 def benchmark_of(framework: str) -> Benchmark:

@@ -291,7 +291,7 @@ Kernels = Mapping[tuple[str, str, str], tuple[str, ...]]
 
 KEYS = (
     "like", "name", "version", "since", "launch", "runtime", "extra_kernels", "kernels", "fuses", "pads_vocabulary",
-    "collectives", "prompts_first", "host", "memory", "training", "options", "default_for", "kernel_names",
+    "collectives", "prompts_first", "host", "memory", "training", "options", "default_for", "kernel_names", "backends",
     "runs_kernels_of", "benchmarks", "source",
 )  # fmt: skip
 REQUIRED = ("name", "version", "kernels", "launch")  # without `like`
@@ -360,7 +360,7 @@ def read(path: Path, load: Callable[[str], Mapping[str, Any]]) -> dict[str, Any]
             fields[key] = _training(entry)
         elif key == "options":
             fields[key] = tuple(item.one_of(OPTIONS) for item in entry.items())
-        elif key == "kernel_names":
+        elif key in ("kernel_names", "backends"):
             fields[key] = tuple(item.text() for item in entry.items())
         elif key == "benchmarks":
             fields[key] = tuple(map(_benchmark_rule, entry.items()))

@@ -121,12 +121,13 @@ def _add(app: typer.Typer, line: CommandLine) -> None:
 
     function, run = line.function, line.run
     declared = own_types(function)["return"]
-    result = next(iter(get_args(declared)), declared)  # the first class of a union
+    results = get_args(declared) or (declared,)
+    result = results[0]
     formats, files = _formats_and_files(line, result)
     settings = {name: dict(shown) for name, shown in line.settings.items()}
     of_run = _options_of_run(run, settings)
     of_answer = _options_of_answer(result, settings)
-    of_output = _output_options(formats, files, has_notes=_has_notes(result), checks=line.checks)
+    of_output = _output_options(formats, files, has_notes=any(map(_has_notes, results)), checks=line.checks)
     of_function, of_workload = options_of((function, *line.others), settings)
 
     def body(command_line: typer.Context, **values: Any) -> None:

@@ -112,8 +112,6 @@ def test_a_command_that_prints_notes_has_the_option(command: str, roof: Roof) ->
     assert "--notes" in roof(*command.split(), "--help").out
 
 
-@pytest.mark.parametrize(
-    "command", ["kernels", "compare", "trace", "jitter", "validate", "count", "explore", "hw check"]
-)
+@pytest.mark.parametrize("command", ["kernels", "trace", "jitter", "validate", "count", "explore", "hw check"])
 def test_a_command_whose_result_has_only_warnings_has_no_such_option(command: str, roof: Roof) -> None:
     assert "--notes" not in roof(*command.split(), "--help").out

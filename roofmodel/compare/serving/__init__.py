@@ -1,0 +1,1 @@
+"""`roof compare` for results of serving benchmarks: predicted and measured latencies and rates of each run."""
