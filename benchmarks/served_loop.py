@@ -19,7 +19,7 @@ from benchmarks.served_rows import (
     ServedRow,
     replica_of,
 )
-from roofmodel.serve.closed_loop import ClientLoad, simulate
+from roofmodel.serve.simulation import ClientLoad, simulate
 from roofmodel.serve.step_table import StepTable
 
 Latencies = tuple[float, float]

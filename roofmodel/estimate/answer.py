@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -214,8 +215,9 @@ def describe_latency(bound: Number, expected: Expected | None, host: Number = 0)
     if expected is None:
         return f"{text:<16} {UNKNOWN}"
     seconds, low, high = (units.seconds(plain(value)) for value in expected)
+    interval = f"{low} or more" if math.isinf(expected.high) else f"{low} to {high}"
     of_host = f"; host {units.seconds(float(host))}" if host else ""
-    return f"{text:<16} {seconds} expected ({low} to {high}){of_host}"
+    return f"{text:<16} {seconds} expected ({interval}){of_host}"
 
 
 def _rates(phases: tuple[PhaseEstimate, ...]) -> Iterator[tuple[str, str]]:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 from roofmodel.devices.device import Device, Hardware
 from roofmodel.errors import Option, Text, WorkloadError
-from roofmodel.options.signature import checked, lists_options
-from roofmodel.options.values import SERVE, CopyMode, Model
+from roofmodel.options.serving import ServeRequest, serve_request
+from roofmodel.options.signature import checked, lists_request
+from roofmodel.options.values import MTP, SERVE, CopyMode, Model
 from roofmodel.report.base import PICTURES, Result
 from roofmodel.report.command import CommandLine
 from roofmodel.report.document import Document
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     import pandas
 
-    from roofmodel.options.keywords import WorkloadOptions
+    from roofmodel.options.keywords import EstimateOptions
     from roofmodel.serve.service import ServingEstimate
     from roofmodel.steps.estimate import Estimate
 
@@ -120,7 +121,7 @@ class Report(Result):
 
 
 @checked
-@lists_options
+@lists_request(ServeRequest)
 def estimate(
     model: Model,
     hw: Hardware,
@@ -130,17 +131,7 @@ def estimate(
     workers: int | None = None,
     copy: CopyMode | None = None,
     measured: float | str | None = None,
-    concurrency: int | None = None,
-    isl: int | None = None,
-    osl: int | None = None,
-    replicas: int | None = None,
-    chunk: int | None = None,
-    prefix_hit: float | None = None,
-    length_ratio: float | None = None,
-    draft: Model | None = None,
-    draft_tokens: int | None = None,
-    acceptance: float | None = None,
-    **options: Unpack[WorkloadOptions],
+    **options: Unpack[EstimateOptions],
 ) -> Report:
     """Estimate latency, throughput, memory and the limiting ceiling; FLOPs, bytes and times of each operator.
 
@@ -155,16 +146,6 @@ def estimate(
         copy: Copy of a batch to the GPU; async: pinned and overlapped (default: pageable).
         measured: Measured time of a training step, such as 7.4s, or its rate per GPU, such as 12000tokens/s: adds its
             MFU, and its ratio to the expected time.
-        concurrency: Requests in flight, over all engines; a new one follows each that is complete.
-        isl: Prompt tokens of a request.
-        osl: New tokens of a request.
-        replicas: Copies of the engine and its GPUs (default: 1).
-        chunk: Prompt tokens of a step at most (default: the engine's).
-        prefix_hit: Share of prompt tokens in the prefix cache, such as 0.8 (default: 0).
-        length_ratio: Lengths are drawn uniformly from this to 1 times `isl` and `osl` (default: 1).
-        draft: Draft model of speculative decoding, or mtp for multi-token prediction.
-        draft_tokens: Tokens drafted per step (default: 3).
-        acceptance: Probability that a draft token is right (default: 0.7).
         **options: The options of `roof estimate`. A time is seconds, or text such as "12us". None selects the default,
             which depends on the model, the phase or another option.
 
@@ -178,17 +159,12 @@ def estimate(
     from roofmodel.models import hub
     from roofmodel.steps.estimate import estimate as study
 
-    requests = {
-        "concurrency": concurrency, "isl": isl, "osl": osl, "replicas": replicas, "chunk": chunk,
-        "prefix_hit": prefix_hit, "length_ratio": length_ratio, "draft": draft, "draft_tokens": draft_tokens,
-        "acceptance": acceptance,
-    }  # fmt: skip
-    given = {name: value for name, value in requests.items() if value is not None}
+    requests = {name: value for name in ServeRequest._fields if (value := options.pop(name, None)) is not None}  # type: ignore[misc]
     if options.get("phase") == SERVE:
         further = {"loader": loader, "workers": workers, "copy": copy, "measured": measured, **options}
-        return _served(model, hw, family, given, further)
-    if given:
-        name, value = next(iter(given.items()))
+        return _served(model, hw, family, requests, further)
+    if requests:
+        name, value = next(iter(requests.items()))
         raise WorkloadError(Option(name, value), " needs ", Option("phase", SERVE))
     data_loader = None
     if (loader, workers, copy) != (None, None, None):
@@ -203,8 +179,6 @@ def _served(
 ) -> Report:
     """The report of a service whose requests are given."""
     from roofmodel.models import hub
-    from roofmodel.plan.request import MTP
-    from roofmodel.serve.request import serve_request
     from roofmodel.serve.service import service
 
     request = serve_request(given)
@@ -214,28 +188,9 @@ def _served(
     return Report(found.mean_step, found)
 
 
-_INPUT = {"rich_help_panel": "Input pipeline"}
-_REQUESTS = {"rich_help_panel": "Requests of --phase serve"}
 COMMAND = CommandLine(
     estimate,
-    settings={
-        **dict.fromkeys(("loader", "workers", "copy"), _INPUT),
-        **dict.fromkeys(
-            (
-                "concurrency",
-                "isl",
-                "osl",
-                "replicas",
-                "chunk",
-                "prefix_hit",
-                "length_ratio",
-                "draft",
-                "draft_tokens",
-                "acceptance",
-            ),
-            _REQUESTS,
-        ),
-    },
+    settings={name: {"rich_help_panel": "Input pipeline"} for name in ("loader", "workers", "copy")},
     checks=("phases (and operators, with op. before a column)", "tpot>20ms"),
     examples=(
         "roof estimate gpt2-xl --hw a100 --batch 8",

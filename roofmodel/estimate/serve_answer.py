@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from math import isinf
 from typing import Any
 
 from roofmodel.estimate import answer
@@ -29,13 +30,18 @@ def _interval(name: str, title: str, meaning: str) -> Iterator[Column]:
     """`ttft_seconds`, `expected_low_ttft_seconds`, `expected_high_ttft_seconds`, `bound_ttft_seconds`."""
 
     def value(which: str) -> Any:
-        return lambda service: (times := getattr(service, which)) and getattr(times, name)
+        return lambda service: (times := getattr(service, which)) and _finite(getattr(times, name))
 
     key = f"{name}_seconds"
     yield Column(key, title, SECONDS, value("expected"), meaning=meaning)
     yield Column(f"expected_low_{key}", value=value("low"), meaning=f"the 80 % interval of `{key}`")
     yield Column(f"expected_high_{key}", value=value("high"), meaning=f"the 80 % interval of `{key}`")
     yield Column(f"bound_{key}", value=value("bound"), meaning=f"`{key}` if each step takes its bound")
+
+
+def _finite(value: float) -> float | None:
+    """None for the end of an interval without end."""
+    return None if isinf(value) else value
 
 
 def _rate(times: ServiceTimes | None, osl: float, gpus: int = 1) -> float | None:
@@ -73,6 +79,10 @@ TOTALS = Table(
         Column(
             "host_seconds_per_step", unit=SECONDS, value="host_seconds",
             meaning="time of the engine's host in a mean step, whether or not the GPU waits for it",
+        ),
+        Column(
+            "max_requests_per_second", unit=NUMBER, value="capacity",
+            meaning="requests per second that all engines serve at most; null unless requests arrive at random",
         ),
         Column("max_running_requests", unit=COUNT, value="running", meaning="requests that run at a time at most"),
         Column(
@@ -152,12 +162,20 @@ def _summary(service: ServingEstimate) -> Iterator[tuple[str, str]]:
 
 def _requests(service: ServingEstimate) -> str:
     """How many run, and what a step contains."""
-    loop, request = service.loop, service.request
-    places = (
-        "all have a place" if request.concurrency <= service.running
-        else f"{service.running} run at a time, {request.concurrency - service.running} wait, "
-        f"{units.seconds(service.times.waiting)} on average"
-    )  # fmt: skip
+    loop, request, times = service.loop, service.request, service.times
+    if service.capacity and request.requests:
+        places = (
+            f"{units.significant(times.requests_per_second * times.latency)} in flight on average, {service.running} "
+            f"have a place; {float(request.requests) / service.capacity:.0%} of the "
+            f"{units.significant(service.capacity)} requests/s that the engines serve at most"
+        )
+    elif request.concurrency and request.concurrency > service.running:
+        places = (
+            f"{service.running} run at a time, {request.concurrency - service.running} wait, "
+            f"{units.seconds(times.waiting)} on average"
+        )
+    else:
+        places = "all have a place"
     prompts = (
         "prompts in steps of their own" if service.mean_step.workload.engine.prompts_first
         else f"{loop.chunk_share:.0%} of the steps also compute prompts"
@@ -171,10 +189,11 @@ def _setting(service: ServingEstimate) -> Iterator[tuple[str, str]]:
     facts = dict(answer.setting(step))
     yield "model", facts["model"]
     ratio = f"{request.length_ratio:g} to 1 × " if request.length_ratio < 1 else ""
-    parts = [
-        f"{units.count(request.concurrency, 'request')} in flight, {ratio}{request.isl} prompt and {request.osl} new "
-        "tokens",
-    ]
+    load = (
+        f"{request.requests:g}/s at random times" if request.concurrency is None
+        else f"{units.count(request.concurrency, 'request')} in flight"
+    )  # fmt: skip
+    parts = [f"{load}, {ratio}{request.isl} prompt and {request.osl} new tokens"]
     if service.chunk:
         parts.append(f"at most {service.chunk} prompt tokens per step")
     if request.prefix_hit:

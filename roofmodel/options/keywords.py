@@ -74,6 +74,22 @@ class WorkloadOptions(TypedDict, total=False):
     power_limit: float | str | None
 
 
+class EstimateOptions(WorkloadOptions, total=False):
+    """The options of a workload, and of the requests of `--phase serve`."""
+
+    isl: int | None
+    osl: int | None
+    concurrency: int | None
+    requests: float | str | None
+    replicas: int | None
+    chunk: int | None
+    prefix_hit: float | None
+    length_ratio: float | None
+    draft: Model | None
+    draft_tokens: int | None
+    acceptance: float | None
+
+
 class GridOptions(TypedDict, total=False):
     """The options of a sweep: those of a workload, each with one or several values."""
 

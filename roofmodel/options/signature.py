@@ -218,23 +218,34 @@ def lists_axes(function: Function) -> Function:
     return with_options(function, inspect.signature(function), axes, dict.fromkeys(axes))
 
 
-def lists_request(record: Any, plan: PlanKind) -> Callable[[Function], Function]:
-    """Show the options of a request, and those that the plan searches, in place of the `**options` of a function.
+def lists_request(record: Any, plan: PlanKind | None = None) -> Callable[[Function], Function]:
+    """Show the options of a request in place of the `**options` of a function, then those that the plan searches.
 
-    The function is checked and becomes a command as if its signature and docstring had the options of the request.
+    Without a plan: optional ones of a request that is not always made, then all options of a workload. The function is
+    checked and becomes a command as if its signature and docstring had the options of the request.
     """
     declared = declared_options(record)
-    searched = {
-        name: option._replace(help=option.plan_help, group=TRAINING if option.plans == ("training",) else option.group)
-        for name, option in DECLARED.items()
-        if plan in option.plans
-    }
-    axes = {name: _axis(option) | None for name, option in searched.items()}
-    defaults = {name: record._field_defaults.get(name, inspect.Parameter.empty) for name in declared}
+    of_request = {name: option.type for name, option in declared.items()}
+    if plan is None:
+        searched: Mapping[str, Declared] = DECLARED
+        types = {name: kind | None for name, kind in of_request.items()} | {
+            name: option.type for name, option in searched.items()
+        }
+        defaults = {**dict.fromkeys(of_request), **DEFAULTS}
+    else:
+        searched = {
+            name: option._replace(
+                help=option.plan_help, group=TRAINING if option.plans == ("training",) else option.group
+            )
+            for name, option in DECLARED.items()
+            if plan in option.plans
+        }
+        types = of_request | {name: _axis(option) | None for name, option in searched.items()}
+        needed = {name: record._field_defaults.get(name, inspect.Parameter.empty) for name in declared}
+        defaults = {**dict.fromkeys(searched), **needed}
 
     def decorated(function: Function) -> Function:
-        types = {name: option.type for name, option in declared.items()} | axes
-        with_options(function, inspect.signature(function), types, {**dict.fromkeys(axes), **defaults})
+        with_options(function, inspect.signature(function), types, defaults)
         function.__dict__.update(__request__=declared, __searched__=searched)
         return function
 

@@ -196,6 +196,38 @@ def watts_of(option: str, value: object, example: str) -> float:
     return watts
 
 
+MAX_RATE = 1e6
+"""The highest rate that an option accepts, in requests per second."""
+
+
+def requests_per_second(option: str, value: object) -> float:
+    """A rate from text such as `5/s`, `300/min`, or from a number of requests per second."""
+    number, _, per = as_text(value).partition("/")
+    try:
+        rate = float(number) / {"": 1, "s": 1, "min": 60, "h": 3600}[per.strip()]
+    except (ValueError, KeyError):
+        raise WorkloadError(
+            Option(option), f": {shorten(value)} is no rate; try ", Option(option, "5/s"), " or ",
+            Option(option, "300/min"),
+        ) from None  # fmt: skip
+    if not 0 < rate <= MAX_RATE:
+        raise WorkloadError(
+            Option(option), f" is {shorten(value)}; it must be above 0 and at most {units.si(MAX_RATE)}/s; try ",
+            Option(option, "5/s"),
+        )  # fmt: skip
+    return rate
+
+
+def probability(option: str, value: object) -> float:
+    """A number from 0 to 1."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise WorkloadError(Option(option), f" is {shorten(value)}; it must be a number from 0 to 1, such as 0.7")
+    return float(value)
+
+
+MTP = "mtp"
+"""The draft model of speculative decoding that stands for the multi-token prediction of the model itself."""
+
 PathLike = str | os.PathLike[str]
 Model = PathLike
 """A packaged name, the path of a config.json or its folder, or a Hub id."""

@@ -9,11 +9,10 @@ from typing import Any
 
 from roofmodel.engines.engine import Engine
 from roofmodel.numbers import units
-from roofmodel.options.values import EngineName
+from roofmodel.options.values import MTP, EngineName
 from roofmodel.plan.candidate import Candidate
 from roofmodel.plan.plan import ServingPlan, Shortage
 from roofmodel.plan.ranking import SHARED_ERROR, Ranked
-from roofmodel.plan.request import MTP
 from roofmodel.plan.tables import CANDIDATES, TRAINING_CANDIDATES
 from roofmodel.plan.training import TrainingPlan
 from roofmodel.report.document import SEPARATOR, Block, Document, Figure, Items, Paragraph, Rows

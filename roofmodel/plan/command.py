@@ -10,9 +10,9 @@ from roofmodel.devices.device import Device, Hardware
 from roofmodel.errors import Option, Text, WorkloadError, joined
 from roofmodel.options import values
 from roofmodel.options.signature import checked, lists_request
-from roofmodel.options.values import Model, ProgressCallback, no_progress
+from roofmodel.options.values import MTP, Model, ProgressCallback, no_progress
 from roofmodel.options.workload import TRAINING, declared_options
-from roofmodel.plan.request import MTP, ServiceRequest, TrainingRequest, request_of
+from roofmodel.plan.request import ServiceRequest, TrainingRequest, request_of
 from roofmodel.report.base import PICTURES, Result
 from roofmodel.report.command import CommandCall, CommandLine
 from roofmodel.report.document import Document

@@ -10,19 +10,19 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 
 from roofmodel.engines.former_options import removed_option
 from roofmodel.errors import Option, WorkloadError, as_text, choices, shorten
-from roofmodel.numbers import units
+from roofmodel.options.serving import Acceptance, Draft, DraftTokens
 from roofmodel.options.signature import OUTPUT
 from roofmodel.options.values import (
     MAX_SECONDS,
     AttentionMode,
     EngineName,
     EngineOption,
-    Model,
     Names,
     RoutingOption,
     Sustained,
     check_one_of,
     on_or_off,
+    requests_per_second,
 )
 from roofmodel.options.workload import (
     DECLARED,
@@ -37,12 +37,9 @@ from roofmodel.options.workload import (
 from roofmodel.sweep import grid
 
 MAX_GPUS = 4096
-MAX_RATE = 1e6  # requests per second
-MTP = "mtp"
-"""The value of `draft` for multi-token prediction."""
 MODES = ("mixed", "disaggregated")
-TARGETS, SPECULATION = "Targets", "Speculative decoding"
-"""Groups of options in `--help`."""
+TARGETS = "Targets"
+"""A group of options in `--help`."""
 
 
 def _choice_of_modes(option: str, value: object) -> tuple[str, ...]:
@@ -50,31 +47,6 @@ def _choice_of_modes(option: str, value: object) -> tuple[str, ...]:
     for name in names:
         check_one_of(option, name, MODES)
     return names
-
-
-def _rate(option: str, value: object) -> float:
-    """Requests per second, from text such as `5/s`, `300/min`, or a number of requests per second."""
-    number, _, per = as_text(value).partition("/")
-    try:
-        rate = float(number) / {"": 1, "s": 1, "min": 60, "h": 3600}[per.strip()]
-    except (ValueError, KeyError):
-        raise WorkloadError(
-            Option(option), f": {shorten(value)} is no rate; try ", Option(option, "5/s"), " or ",
-            Option(option, "300/min"),
-        ) from None  # fmt: skip
-    if not 0 < rate <= MAX_RATE:
-        raise WorkloadError(
-            Option(option), f" is {shorten(value)}; it must be above 0 and at most {units.si(MAX_RATE)}/s; try ",
-            Option(option, "5/s"),
-        )  # fmt: skip
-    return rate
-
-
-def probability(option: str, value: object) -> float:
-    """A number from 0 to 1."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise WorkloadError(Option(option), f" is {shorten(value)}; it must be a number from 0 to 1, such as 0.7")
-    return float(value)
 
 
 def number_of_tokens(option: str, value: object) -> float:
@@ -174,7 +146,9 @@ class ServiceRequest(NamedTuple):
     ] = None
     requests: Annotated[
         float | str | None,
-        Declared(TARGETS, "Request rate that the GPUs must serve: 5/s or 300/min; 5 means 5/s.", check=_rate),
+        Declared(
+            TARGETS, "Request rate that the GPUs must serve: 5/s or 300/min; 5 means 5/s.", check=requests_per_second
+        ),
     ] = None
     price: Price = None
     memory_utilization: UsableMemory = None
@@ -197,20 +171,9 @@ class ServiceRequest(NamedTuple):
             choices=MODES,
         ),
     ] = None
-    draft: Annotated[
-        Model | None,
-        Declared(
-            SPECULATION,
-            "Draft model of speculative decoding, or mtp for the multi-token prediction of the model itself.",
-        ),
-    ] = None
-    draft_tokens: Annotated[
-        int | None, Declared(SPECULATION, "Tokens drafted per step (default: 3).", minimum=1, maximum=64)
-    ] = None
-    acceptance: Annotated[
-        float | None,
-        Declared(SPECULATION, "Probability that a draft token is right (default: 0.7).", check=probability),
-    ] = None
+    draft: Draft = None
+    draft_tokens: DraftTokens = None
+    acceptance: Acceptance = None
     routing: Annotated[
         RoutingOption | None,
         Declared(

@@ -25,9 +25,8 @@ from roofmodel.engines.engine_file import Host
 from roofmodel.errors import Option, WorkloadError
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.numbers.algebra import Number
-from roofmodel.options.values import Model
+from roofmodel.options.values import MTP, Model
 from roofmodel.plan.layouts import Formats, Layout, divisors, is_possible
-from roofmodel.plan.request import MTP
 from roofmodel.plan.step_times import (
     Array,
     ServingReplica,

@@ -1,16 +1,17 @@
-"""The steady state of a service: engines of one layout, each with its part of the requests in flight.
+"""The steady state of a service: engines of one layout, each with its part of the requests.
 
 All microbatches of an engine behave alike: one per pipeline stage, in each of the replicas that share experts. The
-simulation (`closed_loop.py`) is that of one microbatch, with the time of a step in which all have the same work. It
+simulation (`simulation.py`) is that of one microbatch, with the time of a step in which all have the same work. It
 runs for the expected times of steps, for both ends of their interval, and for their bounds.
 
-More requests than the KV cache or the engine's limit of sequences takes wait.
+More requests than the KV cache or the engine's limit of sequences takes wait. With random arrivals the wait has no end
+unless they are rarer than what the engines serve; that is simulated first, as a closed loop with all places taken.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from math import ceil
+from math import ceil, inf, isinf
 from typing import Any, NamedTuple
 
 from roofmodel.devices.device import Device
@@ -18,12 +19,12 @@ from roofmodel.engines.engine import Engine, default_for
 from roofmodel.errors import AnswerNote, Option, Text, WorkloadError
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers import units
+from roofmodel.options.serving import MAX_IN_FLIGHT, ServeRequest
 from roofmodel.plan.layouts import Formats, Layout
 from roofmodel.plan.serving import largest_batch
 from roofmodel.plan.speculation import Speculation, check_generates, speculation_of, stored_with_draft
 from roofmodel.plan.step_times import ServingReplica, replica, stored_weights
-from roofmodel.serve.closed_loop import ClientLoad, LoopResult, gap_at, simulate
-from roofmodel.serve.request import ServeRequest
+from roofmodel.serve.simulation import ClientLoad, LoopResult, StepSeconds, gap_at, simulate
 from roofmodel.serve.step_table import KINDS, StepTable
 from roofmodel.steps.capacity import fewest_requests, server_starts
 from roofmodel.steps.estimate import Estimate, estimate
@@ -72,6 +73,7 @@ class ServingEstimate(NamedTuple):
     high: ServiceTimes | None
     bound: ServiceTimes
     running: int  # requests of all engines that run at a time, at most
+    capacity: float | None  # of an open loop: requests per second that all engines serve at most
     gpus: int
     chunk: int | None  # prompt tokens of a step at most; None: no limit is known
     host_seconds: float  # of a mean step
@@ -114,49 +116,93 @@ def service(
     served = _engine(arch, device, layout, options)
     running = _running(served, speculation, request)
     isl, osl = (max(2, round((1 + request.length_ratio) / 2 * length)) for length in (request.isl, request.osl))
-    lanes = served.sequences_per_batch
-    parts = _parts(request.concurrency, request.replicas * layout.engines)
-    sequences = [ceil(in_flight / lanes) for _, in_flight in parts]
+    lanes, engines = served.sequences_per_batch, request.replicas * layout.engines
+    parts = _parts(request.concurrency or running * lanes * engines, engines)
+    largest = max(ceil(in_flight / lanes) for _, in_flight in parts)
     start = fewest_requests(served.starts)
     budget = start.token_budget if start else None
     cached = min(int(request.prefix_hit * isl), isl - 1)
-    largest = max(sequences) * request.isl
-    chunk = min(request.chunk or largest, budget or largest, largest)
-    table = StepTable(served, speculation, min(max(sequences), running), (isl - cached, cached, osl), chunk)
+    chunk = min(request.chunk or largest * request.isl, budget or largest * request.isl, largest * request.isl)
+    table = StepTable(served, speculation, min(largest, running), (isl - cached, cached, osl), chunk)
     host = served.work.engine.host
-    loads = [
-        ClientLoad(
-            each, request.isl, request.osl, budget=budget or largest + each, chunk=chunk, most=running,
-            cached=request.prefix_hit, shortest=request.length_ratio,
-            accepted=1.0 if speculation is None else speculation.accepted,
-            verified=1 if speculation is None else speculation.tokens + 1,
-            prompts_first=served.work.engine.prompts_first,
-        )
-        for each in sequences
-    ]  # fmt: skip
     outside = float(host.outside_steps(isl))
+    load = ClientLoad(
+        largest, request.isl, request.osl, budget=budget or largest * (request.isl + 1), chunk=chunk, most=running,
+        cached=request.prefix_hit, shortest=request.length_ratio, outside=outside,
+        accepted=1.0 if speculation is None else speculation.accepted,
+        verified=1 if speculation is None else speculation.tokens + 1, prompts_first=served.work.engine.prompts_first,
+    )  # fmt: skip
+    rate = None if request.requests is None else float(request.requests)
     found = {
         kind: [
-            simulate(load._replace(outside=0.0 if kind == "bound" else outside), table.of(kind)) for load in loads
+            _steady(
+                load._replace(sequences=ceil(in_flight / lanes), outside=0.0 if kind == "bound" else outside),
+                table.of(kind), rate and rate / (engines * lanes),
+            )
+            for _, in_flight in parts
         ]
         for kind in KINDS
     }  # fmt: skip
-    times = {kind: _together(parts, results) for kind, results in found.items()}
-    loop = found["seconds"][-1]
+    loop, capacity = found["seconds"][-1]
+    if rate is not None and isinf(loop.latency):
+        raise _too_many(rate, capacity * lanes * engines, request.replicas)
+    times = {kind: _together(parts, [each.loop for each in results], rate) for kind, results in found.items()}
     step = _mean_step(arch, device, layout, options, loop, lanes)
     calibrated = step.phases[0].expected is not None
     if calibrated:
         times |= zip(("low", "high", "bound"), _ordered(times), strict=True)
+    notes = (*_notes(served, speculation, request), *_endless(times["high"] if calibrated else times["bound"], rate))
     return ServingEstimate(
-        request=request, mean_step=step._replace(notes=(*_notes(served, speculation, request), *step.notes)),
-        loop=loop if calibrated else found["bound"][-1],
+        request=request, mean_step=step._replace(notes=(*notes, *step.notes)),
+        loop=loop if calibrated else found["bound"][-1].loop,
         expected=times["seconds"] if calibrated else None, low=times["low"] if calibrated else None,
         high=times["high"] if calibrated else None, bound=times["bound"],
-        running=running * lanes * request.replicas * layout.engines, gpus=layout.gpus * request.replicas,
+        running=running * lanes * engines, gpus=layout.gpus * request.replicas,
+        capacity=None if rate is None else capacity * lanes * engines,
         chunk=min(filter(None, (request.chunk, budget)), default=None),
         host_seconds=float(host.step + host.sequence * loop.decodes + host.prompt_token * loop.prompt_tokens),
         outside=outside, mean_osl=(1 + request.length_ratio) / 2 * request.osl,
     )  # fmt: skip
+
+
+class _Steady(NamedTuple):
+    """The simulation of one microbatch, and the requests per second that it serves with its places taken."""
+
+    loop: LoopResult
+    capacity: float
+
+
+def _steady(load: ClientLoad, seconds: StepSeconds, rate: float | None) -> _Steady:
+    """The closed loop, or with a rate the open one. If more requests arrive than are served, the wait is endless."""
+    loop = simulate(load, seconds)
+    capacity = load.sequences / loop.latency
+    if rate is None:
+        return _Steady(loop, capacity)
+    if rate >= capacity:
+        return _Steady(loop._replace(ttft=inf, latency=inf, waiting=inf), capacity)
+    in_flight = min(load.sequences, ceil(rate * loop.latency))
+    return _Steady(simulate(load._replace(rate=rate, sequences=in_flight), seconds), capacity)
+
+
+def _too_many(rate: float, capacity: float, replicas: int) -> WorkloadError:
+    """More requests arrive than the engines serve."""
+    served = units.significant(capacity)
+    return WorkloadError(
+        Option("requests", f"{rate:g}/s"), f": the engines serve {served} requests/s at most, and the wait would grow "
+        "without end; try ", Option("requests", f"{units.significant(0.8 * capacity)}/s"), " or ",
+        Option("replicas", int(rate / (0.8 * capacity) * replicas) + 1),
+    )  # fmt: skip
+
+
+def _endless(high: ServiceTimes, rate: float | None) -> list[Text]:
+    if rate is None or not isinf(high.latency):
+        return []
+    return [
+        AnswerNote(
+            f"at the slow end of the interval of their steps the engines serve less than {rate:g} requests/s: the wait "
+            "has no upper end"
+        )
+    ]
 
 
 def _engine(arch: Architecture, device: Device, layout: Layout, options: Mapping[str, Any]) -> ServingReplica:
@@ -189,7 +235,7 @@ def _running(served: ServingReplica, speculation: Speculation | None, request: S
             f"does not fit: no request of {tokens} tokens has a place in the KV cache of an engine on "
             f"{units.count(served.layout.gpus, 'GPU')}; try more ", Option("tp"), " or ", Option("weights", "int4"),
         )  # fmt: skip
-    return min(limits)
+    return min(*limits, MAX_IN_FLIGHT)
 
 
 def _parts(requests: int, engines: int) -> list[tuple[int, int]]:
@@ -198,9 +244,15 @@ def _parts(requests: int, engines: int) -> list[tuple[int, int]]:
     return [(count, in_flight) for count, in_flight in ((engines - more, each), (more, each + 1)) if count * in_flight]
 
 
-def _together(parts: Sequence[tuple[int, int]], results: Sequence[LoopResult]) -> ServiceTimes:
-    """The means over the requests of all engines. The rate of an engine follows from Little's law."""
-    rates = [engines * in_flight / result.latency for (engines, in_flight), result in zip(parts, results, strict=True)]
+def _together(
+    parts: Sequence[tuple[int, int]], results: Sequence[LoopResult], rate: float | None
+) -> ServiceTimes:  # fmt: skip
+    """The means over the requests of all engines. Without a rate of arrivals, that of an engine follows from Little's
+    law."""
+    rates = [
+        engines * in_flight / result.latency if rate is None else rate
+        for (engines, in_flight), result in zip(parts, results, strict=True)
+    ]
     total = sum(rates)
 
     def mean(name: str) -> float:

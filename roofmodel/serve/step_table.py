@@ -76,7 +76,7 @@ class StepTable:
             self._tables[kind] = _StepTimes(self.batches, self.contexts, tokens, own, at_contexts, rows, slopes)
 
     def of(self, kind: str) -> _StepTimes:
-        """The times of a kind as a function: see `closed_loop.StepSeconds`."""
+        """The times of a kind as a function: see `simulation.StepSeconds`."""
         return self._tables[kind]
 
 

@@ -7,9 +7,10 @@ from typing import Any
 
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture
+from roofmodel.options.values import MTP
 from roofmodel.plan.plan import ServingPlan
 from roofmodel.plan.plan import plan as search
-from roofmodel.plan.request import MTP, ServiceRequest, TrainingRequest, request_of
+from roofmodel.plan.request import ServiceRequest, TrainingRequest, request_of
 from roofmodel.plan.training import TrainingPlan
 from roofmodel.plan.training import plan_training as search_training
 

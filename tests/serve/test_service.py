@@ -86,6 +86,41 @@ def test_requests_beyond_the_kv_cache_wait() -> None:
     assert more["wait_seconds"] > 2 * found["wait_seconds"] > 0
 
 
+def at_rate(requests: float | str, **options: Any) -> dict[str, Any]:
+    return estimate("llama-3.1-8b", "h100", phase="serve", requests=requests, **REQUESTS, **options).totals["serve"]
+
+
+def test_rare_random_arrivals_are_a_single_client() -> None:
+    alone, rare = totals(concurrency=1), at_rate("1/h")
+    assert rare["requests_per_second"] == 1 / 3600
+    for name in ("tpot_seconds", "itl_p99_seconds", "latency_seconds"):
+        assert rare[name] == pytest.approx(alone[name], rel=0.02)
+
+
+def test_the_closed_loop_at_its_limit_is_the_most_that_an_open_one_serves() -> None:
+    """A rate below it is served, with a wait that grows towards it; a rate above it is refused."""
+    most = at_rate(1)["max_requests_per_second"]
+    running = at_rate(1)["max_running_requests"]
+    assert totals(concurrency=running)["requests_per_second"] == pytest.approx(most)
+    half, near = at_rate(0.5 * most), at_rate(0.97 * most)
+    for found in (half, near):
+        in_flight = found["requests_per_second"] * found["latency_seconds"]
+        assert in_flight < running
+    assert half["tpot_seconds"] < near["tpot_seconds"]
+    assert near["expected_high_ttft_seconds"] is near["expected_high_latency_seconds"] is None  # more than is served
+    assert near["expected_low_ttft_seconds"] <= near["ttft_seconds"]
+    with pytest.raises(RoofError, match="the wait would grow without end"):
+        at_rate(1.001 * most)
+    assert at_rate(1.001 * most, replicas=2)["ttft_seconds"] < near["ttft_seconds"]
+
+
+def test_an_open_loop_has_about_the_requests_in_flight_of_a_closed_one_of_its_rate() -> None:
+    closed = totals(concurrency=64)
+    found = at_rate(closed["requests_per_second"])
+    assert found["requests_per_second"] * found["latency_seconds"] == pytest.approx(64, rel=0.15)
+    assert found["tpot_seconds"] == pytest.approx(closed["tpot_seconds"], rel=0.1)
+
+
 def test_a_prefix_cache_shortens_ttft_and_a_draft_tpot() -> None:
     plain = totals(isl=8000)
     assert totals(isl=8000, prefix_hit=0.9)["ttft_seconds"] < 0.5 * plain["ttft_seconds"]
@@ -124,9 +159,16 @@ def test_a_device_without_calibration_has_bounds_only() -> None:
         ({"phase": "serve", "concurrency": 4, **REQUESTS, "new_tokens": 4}, "new_tokens=4 does not apply"),
         ({"phase": "serve", "concurrency": 4, **REQUESTS, "loader": "1ms"}, 'loader="1ms" does not apply'),
         ({"phase": "serve", "concurrency": 4, **REQUESTS, "prefix_hit": 2.0}, "it must be a number from 0 to 1"),
-        ({"phase": "serve", "concurrency": 4, **REQUESTS, "length_ratio": 0}, "above 0 and at most 1, such as 0.8"),
+        ({"phase": "serve", "concurrency": 4, **REQUESTS, "length_ratio": 0}, "above 0 and at most 1, such as 0.9"),
         ({"phase": "serve", "concurrency": 4, **REQUESTS, "acceptance": 0.5}, "acceptance=0.5 needs a draft model"),
         ({"phase": "serve", "concurrency": 4, **REQUESTS, "max_len": 600}, "max_len=600 is shorter than a request"),
+        (
+            {"phase": "serve", "concurrency": 4, **REQUESTS, "requests": 2},
+            "concurrency and requests exclude each other",
+        ),
+        ({"phase": "serve", "requests": 2, "isl": 8}, 'phase="serve" needs osl; try requests=2 isl=8 osl=1024'),
+        ({"phase": "serve", "requests": "2/week", **REQUESTS}, "requests: '2/week' is no rate; try"),
+        ({"phase": "serve", "requests": 1000, **REQUESTS}, "the wait would grow without end; try requests="),
         ({"phase": "serve", "concurrency": 0, **REQUESTS}, "concurrency is 0; it must be a whole number from 1"),
     ],
 )

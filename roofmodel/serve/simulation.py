@@ -1,15 +1,18 @@
-"""Simulation of a closed loop: a fixed number of clients, each of which sends its next request when one is complete.
+"""Simulation of the requests on one engine: a closed loop of clients, or an open one with random arrivals.
 
-One engine serves them, step by step. In each step the running sequences decode, and waiting prompts are computed in
+The engine serves them step by step. In each step the running sequences decode, and waiting prompts are computed in
 chunks, first come, first served, until the step has as many tokens as the engine allows. Some engines compute prompts
 in steps of their own, before any decode. The simulation knows no model: the time of a step is a function of its
 decodes, their mean context, its prompt tokens and their query-key pairs (`step_table.py`).
 
-The clients start together, as those of benchmarks do, and their first two requests are not counted. Where an engine
-computes prompts first and all requests are equally long, they stay together: waves of all prompts, then all decodes.
-Elsewhere requests drift apart, in public benchmarks of equal lengths too (`benchmarks/served_rows.py`): the answers of
-the first requests have random lengths, so that the counted ones begin at random times. The time of a request outside
-the steps is uniform from 0 to twice its mean: with a constant one, all would arrive at the same point of a step.
+Closed loop: each client sends its next request when one is complete. The clients start together, as those of
+benchmarks do, and their first two requests are not counted. Where an engine computes prompts first and all requests
+are equally long, they stay together: waves of all prompts, then all decodes. Elsewhere requests drift apart, in public
+benchmarks of equal lengths too (`benchmarks/served_rows.py`): the answers of the first requests have random lengths, so
+that the counted ones begin at random times. The time of a request outside the steps is uniform from 0 to twice its
+mean: with a constant one, all would arrive at the same point of a step.
+
+Open loop: requests arrive at a mean rate, after intervals of an exponential distribution.
 
 Steps between two events (an arrival, the end of a sequence) are equal but for the growing contexts: up to LONGEST_RUN
 of them are one event.
@@ -36,6 +39,8 @@ COUNTED_ROUNDS = 3
 """Requests of each client that are counted at least, after its first two."""
 COUNTED_REQUESTS = 400
 """Requests of all clients that are counted at least."""
+COUNTED_ARRIVALS = 4000
+"""Requests of an open loop that are counted at least: the wait varies more than in a closed loop."""
 
 
 class ClientLoad(NamedTuple):
@@ -43,10 +48,11 @@ class ClientLoad(NamedTuple):
 
     `isl` and `osl` are the longest lengths; they are drawn uniformly from `shortest` to 1 times these. A share `cached`
     of a prompt is in the prefix cache. A decode step takes `verified` tokens of a sequence and gives `accepted` on
-    average (speculative decoding). `outside`: mean seconds of a request outside the steps.
+    average (speculative decoding). `outside`: mean seconds of a request outside the steps. `rate`: requests per second
+    of an open loop; 0 is a closed one.
     """
 
-    sequences: int
+    sequences: int  # in flight; in an open loop about as many, for the length of the simulation
     isl: int
     osl: int
     budget: int  # tokens of a step, of prompts and decodes
@@ -58,12 +64,13 @@ class ClientLoad(NamedTuple):
     verified: int = 1
     outside: float = 0.0
     prompts_first: bool = False
+    rate: float = 0.0
 
     @property
     def in_waves(self) -> bool:
         """Whether clients that start together stay together: all prompts are computed before the next decode, and all
         sequences then decode equally often."""
-        return self.prompts_first and self.shortest == 1
+        return self.prompts_first and self.shortest == 1 and not self.rate
 
 
 class LoopResult(NamedTuple):
@@ -113,8 +120,12 @@ class _Request:
 
 
 def simulate(load: ClientLoad, seconds: StepSeconds) -> LoopResult:
-    """What the requests of the loop see after the first two of each client."""
-    rounds = max(COUNTED_ROUNDS, COUNTED_REQUESTS // load.sequences)
+    """What the requests of the loop see after the first two of each client.
+
+    In an open loop requests must arrive more slowly than the engine serves them: else the wait grows with the length of
+    the simulation.
+    """
+    rounds = max(COUNTED_ROUNDS, (COUNTED_ARRIVALS if load.rate else COUNTED_REQUESTS) // load.sequences)
     return _Loop(load, seconds, 2 * load.sequences, rounds * load.sequences).run()
 
 
@@ -126,6 +137,7 @@ class _Loop:
         self.skipped, self.counted = skipped, counted
         self.lengths, self.draw = _lengths(load), Random(1)
         self.clock, self.sent, self.completed = 0.0, 0, 0
+        self.next_arrival = 0.0  # of an open loop
         self.arriving: list[tuple[float, int, float]] = []  # a heap: when it reaches the engine, number, when sent
         self.waiting: deque[_Request] = deque()
         self.running: list[tuple[int, int, _Request]] = []  # a heap, by the decode step that ends each
@@ -139,8 +151,9 @@ class _Loop:
         self.began, self.ended, self.first_ttft = 0.0, 0.0, 0.0
 
     def run(self) -> LoopResult:
-        for _ in range(self.load.sequences):
-            self._send()
+        if not self.load.rate:
+            for _ in range(self.load.sequences):
+                self._send(self.clock)
         while self.completed < self.counted:
             self._admit()
             self._step()
@@ -158,20 +171,29 @@ class _Loop:
         """Whether steps count now: between the arrivals of the first counted request and of the first one after."""
         return self.skipped < self.sent <= self.skipped + self.counted
 
-    def _send(self) -> None:
+    def _send(self, when: float) -> None:
         """A client sends its next request."""
         if self.sent == self.skipped:
-            self.began = self.clock
+            self.began = when
         if self.sent == self.skipped + self.counted:
-            self.ended = self.clock
-        outside = 2 * self.draw.random() * self.load.outside
-        heappush(self.arriving, (self.clock + outside, self.sent, self.clock))
+            self.ended = when
+        share = 1.0 if self.load.rate else 2 * self.draw.random()
+        heappush(self.arriving, (when + share * self.load.outside, self.sent, when))
         self.sent += 1
 
     def _admit(self) -> None:
+        """Requests that have reached the engine wait for their first chunk."""
+        self._send_at_random()
         while self.arriving and self.arriving[0][0] <= self.clock:
             reached, number, arrival = heappop(self.arriving)
             self.waiting.append(_Request(number, arrival, reached, *next(self.lengths)))
+            self._send_at_random()
+
+    def _send_at_random(self) -> None:
+        """Send the requests of an open loop up to now, and the next one, for which an idle engine waits."""
+        while self.load.rate and (self.next_arrival <= self.clock or not self.arriving):
+            self._send(self.next_arrival)
+            self.next_arrival += self.draw.expovariate(self.load.rate)
 
     def _chunk(self) -> tuple[int, float, list[_Request]]:
         """The prompt tokens of the next step, their query-key pairs, and the prompts that they complete."""
@@ -247,7 +269,8 @@ class _Loop:
         while self.running and self.running[0][0] <= self.decoded:
             _, number, request = heappop(self.running)
             self.cached -= request.cached + request.prompt + 1 + request.steps * self.load.accepted
-            self._send()
+            if not self.load.rate:
+                self._send(self.clock)
             if not self.skipped <= number < self.skipped + self.counted:
                 continue
             self.completed += 1
@@ -267,7 +290,7 @@ def _lengths(load: ClientLoad) -> Iterator[tuple[int, int, int, int]]:
         isl, osl = load.isl, load.osl
         if load.shortest < 1:
             isl, osl = (round(draw.uniform(load.shortest, 1) * length) for length in (isl, osl))
-        if number < load.sequences and not load.in_waves:
+        if number < load.sequences and not (load.in_waves or load.rate):
             osl = round(draw.random() * osl)
         isl, osl = max(1, isl), max(2, osl)
         cached = min(int(load.cached * isl), isl - 1)

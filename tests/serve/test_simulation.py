@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roofmodel.serve.closed_loop import ClientLoad, LoopResult, StepSeconds, gap_at, simulate
+from roofmodel.serve.simulation import ClientLoad, LoopResult, StepSeconds, gap_at, simulate
 
 ENDLESS = 10**6
 
@@ -145,3 +145,19 @@ def test_drawn_lengths_have_the_mean_of_their_range() -> None:
     """Without any wait, the mean latency is linear in the mean lengths: 0.75 of the longest."""
     found: LoopResult = simulate(load(isl=1000, osl=401, shortest=0.5), constant(0.01, 0.0, token=1e-3))
     assert found.latency == pytest.approx(0.75 * 1000 * 1e-3 + (0.75 * 401 - 1) * 0.01, rel=0.02)
+
+
+@pytest.mark.parametrize("load_factor", [0.3, 0.6, 0.8])
+def test_one_place_and_random_arrivals_are_the_queue_m_d_1(load_factor: float) -> None:
+    """With one place, each request takes S = 0.1 + 10 × 0.01 s. The mean wait of M/D/1 is ρ S / (2 (1 - ρ))."""
+    service = 0.1 + 10 * 0.01
+    found = simulate(load(most=1, rate=load_factor / service), constant(0.01, 0.1))
+    assert found.waiting == pytest.approx(load_factor * service / (2 * (1 - load_factor)), rel=0.1)
+    assert found.latency == pytest.approx(found.waiting + service)
+    assert found.requests / found.counted_seconds == pytest.approx(load_factor / service, rel=0.05)
+
+
+def test_rare_requests_do_not_meet() -> None:
+    found = simulate(load(outside=0.05, rate=1e-3), constant(0.01, 0.1))
+    assert found.latency == pytest.approx(0.05 + 0.1 + 10 * 0.01, rel=1e-3)
+    assert found.decodes == pytest.approx(1, rel=1e-3)
