@@ -16,10 +16,10 @@ from roofmodel.engines.engine import Engine, default_for
 from roofmodel.errors import AnswerNote, EngineError, Message, Option, RoofError, Text, WorkloadError, joined
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers import units
+from roofmodel.options.serving import ServeRequest, serve_request
 from roofmodel.plan.layouts import Layout, service_layouts
 from roofmodel.profiles.kernel import Evidence
 from roofmodel.roofline.device import identify
-from roofmodel.serve.request import ServeRequest, serve_request
 from roofmodel.serve.service import ServiceTimes, ServingEstimate, service
 
 
@@ -75,19 +75,20 @@ class Predictor(NamedTuple):
         Raises WorkloadError where the run states too little, and where the model does not fit.
         """
         request = self._request(run)
+        in_flight = request.concurrency or 1  # a closed loop
         options = {**_stated(run), **{k: v for k, v in self.options.items() if v is not None}, **replaced}
         found = service(self.arch, self.device, request, options)
         shift = 0.0
         if run.statistic == "mean" and run.requests is not None:
-            shift = (found.loop.first_ttft - found.loop.ttft) * min(1.0, request.concurrency / run.requests)
+            shift = (found.loop.first_ttft - found.loop.ttft) * min(1.0, in_flight / run.requests)
         expected = low = high = None
         if found.expected and found.low and found.high:
-            ends = [_figures(found, times, shift * times.ttft / found.expected.ttft)
+            ends = [_figures(found, times, in_flight, shift * times.ttft / found.expected.ttft)
                     for times in (found.expected, found.low, found.high)]  # fmt: skip
             expected, low, high = ends[0], _with_rates(ends[1], ends[2]), _with_rates(ends[2], ends[1])
         measured = run.measured._replace(latency_seconds=run.latency)
         return PredictedRun(
-            run, measured, request.concurrency, found, expected, low, high, _figures(found, found.bound)
+            run, measured, in_flight, found, expected, low, high, _figures(found, found.bound, in_flight)
         )  # fmt: skip
 
     def other_layouts(self, each: PredictedRun) -> Iterator[PredictedRun]:
@@ -181,10 +182,10 @@ EQUAL_LENGTHS = ("random", "random-ids")
 """Datasets whose lengths are those of the options, or drawn as these say."""
 
 
-def _figures(found: ServingEstimate, times: ServiceTimes, shift: float = 0.0) -> Figures:
+def _figures(found: ServingEstimate, times: ServiceTimes, in_flight: int, shift: float = 0.0) -> Figures:
     """The figures of a run in which TTFT is longer by `shift`; the rates follow from the latency by Little's law."""
     latency = times.latency + shift
-    rate = found.request.concurrency / latency
+    rate = in_flight / latency
     return Figures(times.ttft + shift, times.tpot, times.itl_p99, latency, rate * found.mean_osl, rate)
 
 
