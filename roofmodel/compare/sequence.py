@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from roofmodel.steps.phase import PhaseEstimate
-from roofmodel.steps.placed import Placed
+from roofmodel.steps.placed import Placed, main_occurrences
 from roofmodel.timing.formula import elementwise_kind
 
 # Kinds of operators with their own kernel in every framework, always in the model's order.
@@ -32,6 +32,8 @@ class Occurrence(NamedTuple):
     placed: Placed
     layer: int | None
     slot: str  # operators of one layer and slot may run together
+    kernel: tuple[int, int | None] | None = None  # what the occurrences of one fused kernel have in common
+    is_fused: bool = False  # it runs in the kernel of another occurrence
 
     @property
     def anchor(self) -> str | None:
@@ -66,11 +68,15 @@ class Occurrence(NamedTuple):
 def in_order(phase: PhaseEstimate) -> list[Occurrence]:
     """All occurrences of a phase's operators in execution order."""
     slots = _slots([placed for placed in phase.placed if placed.operator.stage in ("", "forward")])
-    return [
-        Occurrence(placed, layer, slots.get(name, name) + suffix)
-        for placed, layer in _walk(phase)
-        for name, suffix in [_forward(placed)]
-    ]
+    indices, mains = {id(placed): index for index, placed in enumerate(phase.placed)}, main_occurrences(phase.placed)
+    kernels = set(mains.values())
+    occurrences = []
+    for placed, layer in _walk(phase):
+        name, suffix = _forward(placed)
+        place = indices[id(placed)], layer
+        kernel = place if place in kernels else mains.get(place)
+        occurrences.append(Occurrence(placed, layer, slots.get(name, name) + suffix, kernel, place in mains))
+    return occurrences
 
 
 def orders(phases: Sequence[PhaseEstimate]) -> list[list[list[Occurrence]]]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from typing import NamedTuple
 
 from roofmodel.compare.comparison import ComparisonRow, MeasuredGemm, UnmatchedKernels, UnmatchedOperators
@@ -16,11 +17,16 @@ from roofmodel.devices.device import Device
 from roofmodel.profiles.kernel import Kernel
 from roofmodel.roofline.naming import category_of, display_name
 from roofmodel.roofline.points import flops_by_pipe, incomplete, total
-from roofmodel.steps.placed import Placed
+from roofmodel.steps.placed import Placed, with_members
+from roofmodel.timing.timing import Expected
 
 
 class Tally(NamedTuple):
-    """A matching of kernels with the operators of phases, and the passes to use."""
+    """A matching of kernels with the operators of phases, and the passes to use.
+
+    Operators that the engine computes in one kernel are compared as that kernel where the file has it, too: those
+    without a kernel of their own belong to the row of the others, and the bound is that of what the kernel moves.
+    """
 
     matching: Matching
     sequences: Sequence[Sequence[Occurrence]]
@@ -32,9 +38,12 @@ class Tally(NamedTuple):
 
     def rows(self) -> Iterator[ComparisonRow]:
         """One row per set of operators that share kernels."""
+        fused = self._fused()
         grouped: dict[tuple[int, str, tuple[str, ...]], list[MatchedUnit]] = {}
         for unit in self._used_units():
             stage = self._occurrences(unit)[0].placed.operator.stage
+            others = (other for place in unit.operators for other in fused.get((unit.step, place), ()))
+            unit = unit._replace(operators=tuple(sorted({*unit.operators, *others})))
             grouped.setdefault((unit.phase, stage, self._row_names(unit)), []).append(unit)
         for (phase, stage, names), units in grouped.items():
             yield self._row(phase, stage, names, units)
@@ -43,6 +52,25 @@ class Tally(NamedTuple):
         """The units of the passes to use."""
         used = {step for steps in self.chosen.steps.values() for step in steps}
         return (unit for unit in self.matching.units if unit.step in used)
+
+    def _fused(self) -> dict[tuple[int, int], list[int]]:
+        """By step and place of a matched operator: the places of those without a kernel that run in its kernel."""
+        matched = self._matched()
+        fused: dict[tuple[int, int], list[int]] = {}
+        for phase, steps in self.chosen.steps.items():
+            kernels: dict[tuple[int, int | None], list[int]] = {}
+            for place, occurrence in enumerate(self.sequences[phase]):
+                if occurrence.kernel:
+                    kernels.setdefault(occurrence.kernel, []).append(place)
+            for step, places in product(steps, kernels.values()):
+                own = [place for place in places if (step, place) in matched]
+                if own and len(own) < len(places):
+                    main = min(own, key=lambda place: self.sequences[phase][place].is_fused)
+                    fused[step, main] = [place for place in places if place not in own]
+        return fused
+
+    def _matched(self) -> set[tuple[int, int]]:
+        return {(unit.step, place) for unit in self.matching.units for place in unit.operators}
 
     def _occurrences(self, unit: MatchedUnit) -> list[Occurrence]:
         return [self.sequences[unit.phase][place] for place in unit.operators]
@@ -60,12 +88,13 @@ class Tally(NamedTuple):
             times[place] += n
         samples = {sequence[place].placed.operator.name: sequence[place] for place in sorted(times)}
         occurrences: Counter[str] = Counter()
-        cost, bounds, expected = Cost(), dict.fromkeys(("compute", "memory", "communication"), 0.0), []
         for place, n in times.items():
-            placed = sequence[place].placed
             occurrences[names[0] if units[0].kind else _counted_as(sequence[place])] += n
-            cost = cost + _mean(n, passes, placed.placement.cost)
-            bounds[placed.placement.bound] += n / passes * float(placed.placement.bound_seconds)
+        cost, bounds, expected = Cost(), dict.fromkeys(("compute", "memory", "communication"), 0.0), []
+        for placed, n in self._kernels(phase, passes_of):
+            placement = placed.kernel or placed.placement
+            cost = cost + _mean(n, passes, placement.cost)
+            bounds[placement.bound] += n / passes * float(placement.bound_seconds)
             expected.append(None if placed.expected is None else n / passes * float(placed.expected.value))
         kernels = [kernel for unit in units for kernel in unit.kernel_group.kernels]
         seconds, dram_bytes = (
@@ -92,6 +121,22 @@ class Tally(NamedTuple):
             sample_occurrences=tuple(samples.values()),
         )
 
+    def _kernels(self, phase: int, passes_of: Mapping[tuple[int, int], int]) -> Iterator[tuple[Placed, int]]:
+        """What runs as one kernel of the engine, and how often; `passes_of` has the step and place of operators."""
+        sequence = self.sequences[phase]
+        together: dict[tuple[int, object], list[int]] = {}
+        for step, place in passes_of:
+            together.setdefault((step, sequence[place].kernel or place), []).append(place)
+        times: Counter[tuple[int, ...]] = Counter()
+        for (step, _), places in together.items():
+            times[tuple(sorted(places, key=lambda place: sequence[place].is_fused))] += passes_of[step, places[0]]
+        for (main, *others), n in times.items():
+            if others and not sequence[main].is_fused:
+                members = [sequence[place].placed for place in others]
+                yield with_members(sequence[main].placed, members, self.device.bandwidth), n
+            else:
+                yield from ((_alone(sequence[place]), n) for place in (main, *others))
+
     # --- Unmatched ----------------------------------------------------------------------------------
 
     def unmatched_kernels(self) -> list[UnmatchedKernels]:
@@ -112,7 +157,8 @@ class Tally(NamedTuple):
 
     def unmatched_operators(self) -> Iterator[UnmatchedOperators]:
         """Operators with occurrences that have no kernel, in execution order."""
-        matched = {(unit.step, place) for unit in self.matching.units for place in unit.operators}
+        matched = self._matched()
+        matched |= {(step, place) for (step, _), places in self._fused().items() for place in places}
         for phase, steps in self.chosen.steps.items():
             missing: dict[tuple[str, str], list[tuple[float, Placed]]] = {}  # occurrences per pass, and the operator
             for place, occurrence in enumerate(self.sequences[phase]):
@@ -148,6 +194,15 @@ class Tally(NamedTuple):
             if len(of_tokens) == len(occurrences):
                 same_weights = sum(float(gemm.n * gemm.k) for gemm in of_tokens) in unit.kernel_group.operand_sizes
                 yield MeasuredGemm(self.phases[unit.phase], shape, int(rows), same_weights)
+
+
+def _alone(occurrence: Occurrence) -> Placed:
+    """An operator in a kernel of its own: no faster than its bound, which its share of a fused kernel may be."""
+    placed = occurrence.placed
+    if occurrence.kernel is None or placed.expected is None:
+        return placed
+    least = placed.placement.bound_seconds
+    return placed._replace(expected=Expected(*(max(time, least) for time in placed.expected)))
 
 
 def _names(occurrence: Occurrence) -> list[str]:

@@ -200,20 +200,9 @@ def by_kernel(placed: Sequence[Placed], bandwidth: Number) -> list[list[Placed]]
     An operator has several rows where the kernels of its occurrences compute different operators, such as the norm of
     the first layer, which no residual add precedes. `bandwidth` is that of DRAM, in bytes per second.
     """
-    order = _Order(placed)
-    fused = {
-        (index, layer): main
-        for index, each in enumerate(placed)
-        if each.run.absorbed or (each.run.merged and each.operator.name != each.run.merged[0])
-        for layer in order.layers[index]
-        if (main := order.main(index, layer)) is not None
-    }
     members: dict[_Occurrence, list[Placed]] = {}
     names: dict[int, dict[str, None]] = {}  # of the main operators
-    for index, layer in fused:
-        main = (index, layer)
-        while main in fused:  # a residual add in a norm in an all-reduce
-            main = fused[main]
+    for (index, _), main in main_occurrences(placed).items():
         members.setdefault(main, []).append(placed[index])
         names.setdefault(index, {})[placed[main[0]].operator.name] = None
     rows: list[list[Placed]] = []
@@ -222,14 +211,36 @@ def by_kernel(placed: Sequence[Placed], bandwidth: Number) -> list[list[Placed]]
             rows.append([each._replace(expected=None, fused_into=tuple(names[index]))])
             continue
         parts: dict[tuple[int, ...], list[int | None]] = {}
-        for layer in order.layers[index]:
+        for layer in _layers_of(each):
             parts.setdefault(tuple(map(id, members.get((index, layer), ()))), []).append(layer)
         rows.append([])
         for layers in parts.values():
             of_part = members.get((index, layers[0]), ())
             part = each if len(parts) == 1 else _in_layers(each, layers)
-            rows[-1].append(_with_members(part, of_part, bandwidth) if of_part else part)
+            rows[-1].append(with_members(part, of_part, bandwidth) if of_part else part)
     return rows
+
+
+def main_occurrences(placed: Sequence[Placed]) -> dict[_Occurrence, _Occurrence]:
+    """The main operator in whose kernel each fused occurrence runs, such as a residual add in a norm."""
+    order = _Order(placed)
+    fused = {
+        (index, layer): main
+        for index, each in enumerate(placed)
+        if each.run.absorbed or (each.run.merged and each.operator.name != each.run.merged[0])
+        for layer in order.layers[index]
+        if (main := order.main(index, layer)) is not None
+    }
+    mains = {}
+    for occurrence, main in fused.items():
+        while main in fused:  # a residual add in a norm in an all-reduce
+            main = fused[main]
+        mains[occurrence] = main
+    return mains
+
+
+def _layers_of(placed: Placed) -> tuple[int | None, ...]:
+    return placed.operator.layers or (None,)
 
 
 def _in_layers(placed: Placed, layers: Iterable[int | None]) -> Placed:
@@ -237,7 +248,7 @@ def _in_layers(placed: Placed, layers: Iterable[int | None]) -> Placed:
     return placed._replace(operator=replace(placed.operator, layers=own))
 
 
-def _with_members(main: Placed, others: Sequence[Placed], bandwidth: Number) -> Placed:
+def with_members(main: Placed, others: Sequence[Placed], bandwidth: Number) -> Placed:
     """An operator whose kernel computes others, too, with the time of all, and what the kernel must move."""
     every = [main, *others]
     saved = sum(_saved_bytes(other) for other in others)
@@ -274,7 +285,7 @@ class _Order:
 
     def __init__(self, placed: Sequence[Placed]) -> None:
         self.placed = placed
-        self.layers: list[tuple[int | None, ...]] = [each.operator.layers or (None,) for each in placed]
+        self.layers = [*map(_layers_of, placed)]
         self._in_layer = [frozenset(layers) for layers in self.layers]
         self._spans: list[tuple[range, list[int | None], dict[int | None, int]]] = []  # places, layers, their ranks
         for _, run in groupby(range(len(placed)), key=lambda index: _span(placed[index].operator)):
