@@ -26,7 +26,8 @@ import roofmodel
 from roofmodel import cli
 from roofmodel.cli import COMMANDS
 from roofmodel.measure import stopwatch
-from roofmodel.options.keywords import GridOptions, ServiceOptions, TrainingOptions, WorkloadOptions
+from roofmodel.options.keywords import EstimateOptions, GridOptions, ServiceOptions, TrainingOptions, WorkloadOptions
+from roofmodel.options.serving import ServeRequest
 from roofmodel.options.workload import DECLARED, DEFAULTS, declared_options
 from roofmodel.plan.request import ServiceRequest, TrainingRequest
 from tests.plot.test_place import SMALL
@@ -135,8 +136,12 @@ def test_the_signatures_of_functions_list_the_options_of_a_workload() -> None:
         assert {name: parameters[name].default for name in DECLARED} == DEFAULTS
         assert {name: parameters[name].annotation for name in DECLARED} == get_type_hints(WorkloadOptions)
     parameters = inspect.signature(roofmodel.sweep).parameters
-    assert {name: parameters[name].default for name in GridOptions.__annotations__} == dict.fromkeys(DECLARED)
-    assert {name: parameters[name].annotation for name in DECLARED} == get_type_hints(GridOptions)
+    names = {*DECLARED, *ServeRequest._fields}
+    assert {name: parameters[name].default for name in names} == dict.fromkeys(GridOptions.__annotations__)
+    assert {name: parameters[name].annotation for name in names} == get_type_hints(GridOptions)
+    parameters = inspect.signature(roofmodel.estimate).parameters
+    assert {name: parameters[name].default for name in ServeRequest._fields} == dict.fromkeys(ServeRequest._fields)
+    assert {name: parameters[name].annotation for name in names} == get_type_hints(EstimateOptions)
 
 
 @pytest.mark.parametrize(

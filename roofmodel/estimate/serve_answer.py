@@ -5,99 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from math import isinf
 from typing import Any
 
 from roofmodel.estimate import answer
 from roofmodel.estimate.data import to_dict
 from roofmodel.numbers import units
 from roofmodel.report.document import Document, Facts, Heading
-from roofmodel.report.table import COUNT, NUMBER, PERCENT, RATE, SECONDS, Column, Table
-from roofmodel.serve.service import ServiceTimes, ServingEstimate
+from roofmodel.serve.service import ServingEstimate
+from roofmodel.serve.totals import LATENCIES, TOTALS, output_rate
 from roofmodel.steps.estimate import describe_phase
 from roofmodel.timing.timing import Expected
-
-LATENCIES = {
-    "ttft": ("TTFT", "mean time from the arrival of a request to its first token"),
-    "tpot": ("TPOT", "mean time per output token after the first"),
-    "itl_p99": ("ITL p99", "99th percentile of the gaps between two tokens of a request"),
-    "latency": ("latency", "mean time from the arrival of a request to its last token"),
-}
-"""Title and meaning of the latencies, by their names in ServiceTimes and in keys."""
-
-
-def _interval(name: str, title: str, meaning: str) -> Iterator[Column]:
-    """`ttft_seconds`, `expected_low_ttft_seconds`, `expected_high_ttft_seconds`, `bound_ttft_seconds`."""
-
-    def value(which: str) -> Any:
-        return lambda service: (times := getattr(service, which)) and _finite(getattr(times, name))
-
-    key = f"{name}_seconds"
-    yield Column(key, title, SECONDS, value("expected"), meaning=meaning)
-    yield Column(f"expected_low_{key}", value=value("low"), meaning=f"the 80 % interval of `{key}`")
-    yield Column(f"expected_high_{key}", value=value("high"), meaning=f"the 80 % interval of `{key}`")
-    yield Column(f"bound_{key}", value=value("bound"), meaning=f"`{key}` if each step takes its bound")
-
-
-def _finite(value: float) -> float | None:
-    """None for the end of an interval without end."""
-    return None if isinf(value) else value
-
-
-def _rate(times: ServiceTimes | None, osl: float, gpus: int = 1) -> float | None:
-    return None if times is None else times.requests_per_second * osl / gpus
-
-
-TOTALS = Table(
-    "totals",
-    (
-        *(column for name, texts in LATENCIES.items() for column in _interval(name, *texts)),
-        Column(
-            "largest_itl_seconds", unit=SECONDS, value=lambda s: s.expected and s.expected.longest,
-            meaning="the largest gap between two tokens of a request",
-        ),
-        Column(
-            "wait_seconds", unit=SECONDS, value=lambda s: s.expected and s.expected.waiting,
-            meaning="the part of `ttft_seconds` between the arrival at the engine and the first chunk of the prompt",
-        ),
-        Column(
-            "output_tokens_per_second", "tokens/s", RATE, lambda s: _rate(s.expected, s.mean_osl),
-            meaning="output tokens of all engines per second",
-        ),
-        Column(
-            "output_tokens_per_second_per_gpu", unit=RATE, value=lambda s: _rate(s.expected, s.mean_osl, s.gpus),
-            meaning="the same per GPU",
-        ),
-        Column(
-            "tokens_per_second_per_user", unit=RATE, value=lambda s: s.expected and 1 / s.expected.tpot,
-            meaning="1 / `tpot_seconds`",
-        ),
-        Column(
-            "requests_per_second", unit=NUMBER, value=lambda s: s.expected and s.expected.requests_per_second,
-            meaning="requests that all engines complete per second",
-        ),
-        Column(
-            "host_seconds_per_step", unit=SECONDS, value="host_seconds",
-            meaning="time of the engine's host in a mean step, whether or not the GPU waits for it",
-        ),
-        Column(
-            "max_requests_per_second", unit=NUMBER, value="capacity",
-            meaning="requests per second that all engines serve at most; null unless requests arrive at random",
-        ),
-        Column("max_running_requests", unit=COUNT, value="running", meaning="requests that run at a time at most"),
-        Column(
-            "decodes_per_step", unit=NUMBER, value="loop.decodes",
-            meaning="sequences that decode in a mean step of a microbatch",
-        ),
-        Column(
-            "chunk_share", unit=PERCENT, value="loop.chunk_share", meaning="share of these steps with prompt tokens",
-        ),
-        Column(
-            "prompt_tokens_per_step", unit=NUMBER, value="loop.prompt_tokens", meaning="prompt tokens of such a step",
-        ),
-    ),
-)  # fmt: skip
-"""The totals of a service (ServingEstimate) besides those of its mean decode step."""
 
 
 def document(service: ServingEstimate, *, ops: bool = False, roofline: bool = False) -> Document:
@@ -145,7 +62,7 @@ def _summary(service: ServingEstimate) -> Iterator[tuple[str, str]]:
             text += f"; largest {units.seconds(service.times.longest)}"
         yield title, text
     times, kind = service.times, "" if service.expected else " (bound)"
-    tokens = _rate(times, service.mean_osl)
+    tokens = output_rate(times, service.mean_osl)
     assert tokens is not None
     yield (
         "tokens/s",

@@ -91,8 +91,20 @@ class EstimateOptions(WorkloadOptions, total=False):
 
 
 class GridOptions(TypedDict, total=False):
-    """The options of a sweep: those of a workload, each with one or several values."""
+    """The options of a sweep: those of a workload and of the requests of `--phase serve`, each with one or several
+    values."""
 
+    isl: Numbers | None
+    osl: Numbers | None
+    concurrency: Numbers | None
+    requests: float | str | Iterable[float | str] | None
+    replicas: Numbers | None
+    chunk: Numbers | None
+    prefix_hit: float | str | Iterable[float | str] | None
+    length_ratio: float | str | Iterable[float | str] | None
+    draft: Names | None
+    draft_tokens: Numbers | None
+    acceptance: float | str | Iterable[float | str] | None
     phase: Names | None
     batch: Numbers | None
     seq: Numbers | None

@@ -212,10 +212,19 @@ def lists_options(function: Function) -> Function:
     return with_options(function, inspect.signature(function), types, DEFAULTS)
 
 
-def lists_axes(function: Function) -> Function:
-    """Show the options of a workload as axes of a sweep, in place of the `**options` of a function."""
-    axes = {name: _axis(option) | None for name, option in DECLARED.items()}
-    return with_options(function, inspect.signature(function), axes, dict.fromkeys(axes))
+def lists_axes(record: Any) -> Callable[[Function], Function]:
+    """Show the options of a workload and of a request as axes of a sweep, in place of the `**options` of a function."""
+    of_request = {name: option._replace(type=_axis(option) | None) for name, option in declared_options(record).items()}
+    axes = {name: option.type for name, option in of_request.items()} | {
+        name: _axis(option) | None for name, option in DECLARED.items()
+    }
+
+    def decorated(function: Function) -> Function:
+        with_options(function, inspect.signature(function), axes, dict.fromkeys(axes))
+        function.__dict__.update(__request__=of_request)
+        return function
+
+    return decorated
 
 
 def lists_request(record: Any, plan: PlanKind | None = None) -> Callable[[Function], Function]:

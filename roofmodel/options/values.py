@@ -58,7 +58,7 @@ FirstGap = Literal["same-step", "previous-step"]
 L2State = Literal["cold", "warm"]
 BenchmarkDevice = Literal["cuda", "cpu"]
 FlopCounter = Literal["fvcore", "calflops", "deepspeed", "llm-flops"]
-SweepPicture = Literal["rates", "roofs", "costs", "scaling", "power"]
+SweepPicture = Literal["rates", "roofs", "costs", "scaling", "power", "front"]
 ScalingMode = Literal["strong", "weak"]
 Share = Literal["dp", "tp", "pp", "ep"]  # parallelism of further GPUs
 
@@ -220,9 +220,13 @@ def requests_per_second(option: str, value: object) -> float:
 
 def probability(option: str, value: object) -> float:
     """A number from 0 to 1."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+    try:
+        share = -1.0 if isinstance(value, bool) else float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        share = -1.0
+    if not 0 <= share <= 1:
         raise WorkloadError(Option(option), f" is {shorten(value)}; it must be a number from 0 to 1, such as 0.7")
-    return float(value)
+    return share
 
 
 MTP = "mtp"

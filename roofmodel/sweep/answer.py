@@ -13,9 +13,9 @@ from typing import Any
 
 from roofmodel.errors import Command, Message, Option
 from roofmodel.numbers import units
-from roofmodel.options.values import SweepPicture
+from roofmodel.options.values import SERVE, SweepPicture
 from roofmodel.report.document import Block, Document, Figure, Paragraph, Rows
-from roofmodel.report.table import COUNT, SECONDS, TEXT, Column, Table
+from roofmodel.report.table import COUNT, NUMBER, SECONDS, TEXT, Column, Table
 from roofmodel.sweep import data
 from roofmodel.sweep.case import BEYOND_POSITIONS
 from roofmodel.sweep.scaling_laws import LawFit, MeasuredRun, Scaling
@@ -41,6 +41,12 @@ RESULTS = (
     "dollars_per_million_tokens",
 )  # fmt: skip
 """The results that every table shows; other ones precede `mfu`."""
+SERVED_RESULTS = (
+    "ttft_seconds", "tpot_seconds", "itl_p99_seconds", "requests_per_second", "output_tokens_per_second",
+    "output_tokens_per_second_per_gpu", "tokens_per_second_per_user", "wait_seconds", "memory_total",
+    "dollars_per_million_tokens",
+)  # fmt: skip
+"""The results of every table of `--phase serve`."""
 ALL_ROWS = Command("-o FILE .csv, .json or .parquet", "save() to .csv, .json or .parquet")
 MARKS: dict[str, str | Message] = {
     "!": Message("! does not fit in the usable memory (", Option("memory_utilization"), ")"),
@@ -53,6 +59,7 @@ ALT_TEXTS: dict[SweepPicture, str] = {
     "costs": "dollars per million tokens",
     "scaling": "speed-up and efficiency against the number of GPUs",
     "power": "rate and energy against the power limit",
+    "front": "output tokens/s per GPU against tokens/s per user",
 }
 """What each kind of picture shows."""
 MAX_PICTURE_POINTS = 2_000_000
@@ -62,8 +69,8 @@ MAX_PICTURE_POINTS = 2_000_000
 def document(sweep: Sweep, picture: SweepPicture | None = None, most: int = SHOWN) -> Document:
     """The first `most` rows of a sweep, or all rows of a scaling sweep, and a picture of this kind.
 
-    Default: scaling if the sweep scales, power with several power limits, costs if tokens have prices, else rates.
-    There is no picture of a grid that is too large for one, and of rows without a time.
+    Default: scaling if the sweep scales, front if it serves requests, power with several power limits, costs if tokens
+    have prices, else rates. There is no picture of a grid that is too large for one, and of rows without a time.
     """
     shown = list(islice(data.rows(sweep), None if sweep.scaling else most))
     title, blocks = _scaling_blocks(sweep.scaling, shown) if sweep.scaling else _grid_blocks(sweep, shown)
@@ -77,6 +84,8 @@ def default_picture(sweep: Sweep, shown: Sequence[dict[str, Any]]) -> SweepPictu
     """The kind of the picture of a sweep with these rows, if none is given."""
     if sweep.scaling:
         return "scaling"
+    if sweep.serving:
+        return "front"
     if sweeps_power(sweep):
         return "power"
     return "costs" if any(row["bound_dollars_per_million_tokens"] is not None for row in shown) else "rates"
@@ -104,23 +113,34 @@ def _grid_blocks(sweep: Sweep, shown: Sequence[dict[str, Any]]) -> tuple[str, li
 
 def _table(sweep: Sweep, shown: Sequence[dict[str, Any]], varying: Sequence[str]) -> Table:
     """Columns of the varying options, of the results, and of the mark of a row."""
+    if any(row["phase"] == SERVE for row in shown):
+        others = _chosen_columns(sweep, (*varying, *SERVED_RESULTS))
+        return Table("rows", (*map(_column, (*varying, *SERVED_RESULTS, *others)), Column(None, "", text=_mark)))
     place = RESULTS.index("mfu")
     names = (*varying, *RESULTS[:place], *_other_columns(sweep, shown, varying), *RESULTS[place:])
     return Table("rows", (*map(_column, names), Column(None, "", text=_mark)))
 
 
 def _other_columns(sweep: Sweep, shown: Sequence[dict[str, Any]], varying: Sequence[str]) -> list[str]:
-    """Latencies of generation, the rate per GPU of several GPUs, and the columns of conditions and of the order."""
+    """Latencies of generation, the rate per GPU of several GPUs, power, and the columns that were chosen."""
     generated = any(row["phase"] == "generate" for row in shown)
     several = any((row["tp"] or 1) * (row["dp"] or 1) * (row["pp"] or 1) > 1 for row in shown)
     candidates = [
         *(("ttft_seconds", "tpot_seconds", "tokens_per_second_per_user") if generated else ()),
         *(["tokens_per_second_per_gpu"] if several else []),
         *(("power_watts", "energy_joules") if any(row["power_limit_watts"] for row in shown) else ()),
+    ]
+    others = [name for name in candidates if name not in (*varying, *RESULTS)]
+    return list(dict.fromkeys([*others, *_chosen_columns(sweep, (*varying, *RESULTS))]))
+
+
+def _chosen_columns(sweep: Sweep, shown: Sequence[str]) -> list[str]:
+    """The columns of conditions and of the order that the table does not show otherwise."""
+    candidates = [
         *(column for condition in sweep.where for each in condition.comparisons for column in each.columns),
         *(sweep.sort.columns if sweep.sort else ()),
     ]
-    return [name for name in dict.fromkeys(candidates) if name not in (*varying, *RESULTS, "fits", "note")]
+    return [name for name in dict.fromkeys(candidates) if name not in (*shown, "fits", "note")]
 
 
 def counted(sweep: Sweep) -> str:
@@ -140,7 +160,7 @@ def _mark(row: dict[str, Any]) -> str:
 def _column(name: str) -> Column:
     """The column of an option or of a result."""
     if name in TITLES:
-        units_by_name = {"launch_seconds": SECONDS, "power_limit_watts": WATTS}
+        units_by_name = {"launch_seconds": SECONDS, "power_limit_watts": WATTS, "requests": NUMBER}
         unit = units_by_name.get(name, TEXT if name in ("model", "hardware", "phase") else COUNT)
         return Column(None, TITLES[name], unit, name)
     column = BY_KEY[name]

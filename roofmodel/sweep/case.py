@@ -26,7 +26,7 @@ from roofmodel.steps.options import limited_length
 from roofmodel.steps.phase import PhaseEstimate, estimates_by_stage
 from roofmodel.steps.placed import total_seconds
 from roofmodel.sweep import grid
-from roofmodel.sweep.tables import RESULTS, SCALING
+from roofmodel.sweep.tables import RESULTS, SCALING, SERVING
 
 BLOCK = 2**15
 """Points per block: a few arrays of them fit in a core's cache. Some hundred arrays are alive at once."""
@@ -66,6 +66,7 @@ ENGINE_COLUMNS = ("engine_version", "engine_file", "runtime", "launch_seconds")
 COLUMNS = ("model", "hardware", *OPTION_COLUMNS, *ENGINE_COLUMNS, *RESULT_COLUMNS)
 """The columns of a row."""
 SCALING_COLUMNS = tuple(SCALING.csv_keys)
+SERVING_COLUMNS = tuple(SERVING.csv_keys)
 
 BEYOND_POSITIONS = "beyond the model's positions"
 POINT_NOTES = (None, BEYOND_POSITIONS)

@@ -9,10 +9,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TextIO, Unpack
 
 from roofmodel.devices.device import Device, Hardware
-from roofmodel.errors import OutputError, Text
+from roofmodel.errors import Option, OutputError, Text, WorkloadError
 from roofmodel.options import values
+from roofmodel.options.serving import ServeRequest
 from roofmodel.options.signature import checked, lists_axes
 from roofmodel.options.values import (
+    SERVE,
     Model,
     Numbers,
     PathLike,
@@ -112,8 +114,8 @@ class SweepReport(Result):
     def save(self, path: PathLike, picture: SweepPicture | None = None) -> Path:
         """Write the rows (csv, json, parquet), at most the first 1000 rows (html, md) or a picture (png, svg, pdf).
 
-        The kind of the picture is `rates`, `roofs`, `costs`, `scaling` or `power`. Returns the path. Raises RoofError
-        for a path that cannot be written, and for an unknown kind of picture.
+        The kind of the picture is `rates`, `roofs`, `costs`, `scaling`, `power` or `front`. Returns the path. Raises
+        RoofError for a path that cannot be written, and for an unknown kind of picture.
         """
         from roofmodel.sweep.answer import MAX_PICTURE_POINTS
 
@@ -153,7 +155,7 @@ class SweepReport(Result):
 
 
 @checked
-@lists_axes
+@lists_axes(ServeRequest)
 def sweep(
     models: Model | Iterable[Model],
     hw: Hardware | Iterable[Hardware],
@@ -207,13 +209,16 @@ def sweep(
     from roofmodel.report.conditions import conditions
     from roofmodel.sweep.scaling import DEFAULT_GPUS, check_unscaled, check_without_cluster
     from roofmodel.sweep.selection import TYPES, order, selected
+    from roofmodel.sweep.sweep import of_services
     from roofmodel.sweep.sweep import sweep as study
 
     selection = conditions("where", values.as_sequence(where), TYPES), order(sort)
     architectures = [hub.load(model, family) for model in values.as_sequence(models)]
     devices = [Device.load(device) for device in values.as_sequence(hw)]
     if scaling is not None:
-        check_without_cluster(cluster)
+        if options.get("phase") == SERVE:
+            raise WorkloadError(Option("scaling", scaling), " does not apply to ", Option("phase", SERVE))
+        check_without_cluster(cluster, Option("scaling"))
         from roofmodel.sweep.scaling import scaling_sweep
         from roofmodel.sweep.scaling_laws import read_runs
 
@@ -226,6 +231,12 @@ def sweep(
     compared = [*(comparison for condition in selection[0] for comparison in condition.comparisons), selection[1]]
     columns = [column for each in compared if each for column in each.columns]
     check_unscaled(gpus=gpus, share=share, measured=measured, columns=columns)
+    if of_services(options, columns):
+        check_without_cluster(cluster, Option("phase", SERVE))
+        from roofmodel.sweep.serving import serving_sweep
+
+        served = serving_sweep(architectures, devices, price=price, progress=progress, **options)
+        return SweepReport(selected(served, *selection))
     evaluated_sweep = study(architectures, devices, price=price, cluster=cluster, progress=progress, **options)
     return SweepReport(selected(evaluated_sweep, *selection))
 
@@ -238,8 +249,8 @@ def _run(call: CommandCall, form: Any, output: Sequence[str], picture: str | Non
 
     Args:
         picture: Content of the picture of -o FILE.png, .svg, .pdf or .html: rates, roofs (limiting ceilings), costs,
-            scaling or power (default: rates; costs with --price; scaling with --scaling; power with several power
-            limits).
+            scaling, power or front (default: rates; costs with --price; scaling with --scaling; power with several
+            power limits; front with --phase serve).
     """
     kind: Any = picture  # checked here
     SweepReport.check_picture(kind, "price" in call.given, "scaling" in call.given)
@@ -266,6 +277,7 @@ COMMAND = CommandLine(
         "roof sweep gpt2-xl --hw a100,h100 --batch 1:256:*2 --phase decode",
         "roof sweep llama-3.1-8b --hw h100 --batch 1,8,64 --seq 512:4096:512 -o sweep.csv",
         'roof sweep llama-3.1-70b --hw h100 --phase decode --tp 2,4,8 --where "tpot<30ms" --sort -tokens/s/gpu',
+        "roof sweep llama-3.1-70b --hw h100 --tp 4,8 --phase serve --concurrency 1:256:*2 --isl 2048 --osl 512",
         "roof sweep resnet-50 --hw v100 --phase train --dtype fp32 --batch 32 --scaling weak -o scaling.png",
         "roof sweep llama-3.1-8b --hw a100,h100 --batch 1:64 --price a100=1.5,h100=3 -o costs.png",
     ),

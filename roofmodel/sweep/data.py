@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 
 TEXT_COLUMNS = (
-    "model", "hardware", "phase", *NAMED_OPTIONS, "engine_version", "engine_file", "runtime", "bound", "note"
+    "model", "hardware", "phase", *NAMED_OPTIONS, "engine_version", "engine_file", "runtime", "draft", "bound", "note"
 )  # fmt: skip
 """Columns of strings."""
 INTEGER_COLUMNS = (
@@ -58,6 +58,24 @@ def concatenated(parts: Sequence[Any]) -> Any:
     if inexact or kinds == {"b", "f"}:
         parts = [numpy.array(known_values(part), dtype=object) for part in parts]
     return numpy.concatenate(parts)
+
+
+def block_of(rows: Sequence[Mapping[str, Any]], columns: Iterable[str]) -> Columns:
+    """The rows as one block with these columns."""
+    import numpy
+
+    block: Columns = {}
+    for name in columns:
+        values = [row[name] for row in rows]
+        numeric = name not in TEXT_COLUMNS and all(isinstance(value, int | float | None) for value in values)
+        if numeric and any(value is None or isinstance(value, float) for value in values):
+            exact = all(value is None or abs(value) < 2**53 for value in values)
+            figures = [numpy.nan if value is None else value for value in values]
+            column = numpy.array(figures, float if exact else object)
+        else:
+            column = numpy.array(values, dtype=object if not numeric else None)
+        block[name] = column if len(values) else numpy.array([], dtype=object)
+    return block
 
 
 def known_values(column: Any) -> list[Any]:
@@ -159,7 +177,8 @@ def write_parquet(sweep: Sweep, file: Path) -> None:
         if not (name in EXPECTED_COUNTS and any(case.fractional for case in sweep.cases))
     ]
     kinds = dict.fromkeys(sweep.columns, pyarrow.float64()) | dict.fromkeys(integer_columns, pyarrow.int64())
-    kinds |= dict.fromkeys(TEXT_COLUMNS, pyarrow.string()) | dict.fromkeys(("host_bound", "fits"), pyarrow.bool_())
+    texts = [name for name in TEXT_COLUMNS if name in kinds]
+    kinds |= dict.fromkeys(texts, pyarrow.string()) | dict.fromkeys(("host_bound", "fits"), pyarrow.bool_())
     schema = pyarrow.schema(kinds.items())
     with parquet.ParquetWriter(file, schema) as writer:
         for block in sweep.blocks():

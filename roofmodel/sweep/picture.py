@@ -10,14 +10,14 @@ import numpy as np
 
 from roofmodel.errors import Option, WorkloadError
 from roofmodel.numbers import units
-from roofmodel.options.values import SweepPicture, check_one_of
+from roofmodel.options.values import SERVE, SweepPicture, check_one_of
 from roofmodel.report import canvas, marks
 from roofmodel.report.marks import SeriesStyle
 from roofmodel.sweep.case import LENGTHS, NAMED_OPTIONS, PARALLELISM_OPTIONS
 from roofmodel.sweep.data import frame, rows
 from roofmodel.sweep.scaling_laws import Scaling
 from roofmodel.sweep.sweep import Sweep
-from roofmodel.sweep.tables import BOUND_NAMES
+from roofmodel.sweep.tables import BOUND_NAMES, SERVICE_OPTIONS
 from roofmodel.sweep.titles import LAW_NAMES, TITLES, described, subtitle, suits, sweeps_power, varying_names
 
 if TYPE_CHECKING:
@@ -49,6 +49,9 @@ CAPTIONS = {
     "costs": "Dollars per hour / tokens per hour. Solid: at the expected rate. Dashed: at the bound, the lower limit.",
 }
 POWER_CAPTION = "Energies of a FLOP and a byte as at the file's limit: at lower limits rates are lower bounds."
+LOADS = ("concurrency", "requests")
+"""What the points of a curve of services differ in."""
+FRONT_CAPTION = "A point is a number of requests in flight or a rate of arrivals; a curve is a layout with its formats."
 SCALING_CAPTION = "Speed-up: rate / rate of one GPU{others}. Efficiency: speed-up / GPUs."
 
 
@@ -73,6 +76,16 @@ def check(kind: str | None, priced: bool, scaled: bool = False) -> None:
 def draw(sweep: Sweep, path: Path, form: str, kind: str | None = None) -> None:
     """Draw a sweep into a file; `form` is png, svg or pdf. Default kind: scaling if the sweep scales, power with
     several power limits, costs if tokens have prices, else rates."""
+    if sweep.serving != (kind == "front") and kind is not None:
+        given = Option("picture", kind)
+        if sweep.serving:
+            raise WorkloadError(
+                given, " does not apply to ", Option("phase", SERVE), "; try ", Option("picture", "front")
+            )
+        raise WorkloadError(given, " needs ", Option("phase", SERVE))
+    if sweep.serving:
+        _draw_front(sweep, path, form)
+        return
     if kind == "scaling" or (kind is None and sweep.scaling):
         _draw_scaling(sweep, path, form)
         return
@@ -438,6 +451,41 @@ def _draw_power(sweep: Sweep, path: Path, form: str) -> None:
             panel.yaxis.set_major_formatter(lambda value, _: units.si(value, digits=2) if value else "0")
         if names:
             _scaling_legend(figure, panels[0])
+
+
+def _draw_front(sweep: Sweep, path: Path, form: str) -> None:
+    """Draw the rate per GPU against the rate per user into a file, a curve per layout and formats."""
+    of_points = ("model", *CONFIGURATION, *(name for name in SERVICE_OPTIONS if name not in LOADS))
+    rates = ("tokens_per_second_per_user", "output_tokens_per_second_per_gpu")
+    table = frame(sweep, [*of_points, *LOADS, *rates])
+    table = table[table[rates[0]].notna()].copy()
+    if table.empty:
+        raise WorkloadError("no point has a rate, so there is nothing to draw; see ", Option("hw"))
+    names = _varying(table, of_points)
+    groups = [*table.groupby(names, sort=False, dropna=False)] if names else [((), table)]
+    with canvas.picture(path, form, "Throughput against speed per user", described(sweep), FRONT_CAPTION) as (
+        figure,
+        axes,
+    ):
+        signs: list[tuple[str, tuple[float, float]]] = []
+        for place, (key, points) in enumerate(groups[:MAX_LEGEND_SERIES]):
+            points, style = points.sort_values(rates[0]), marks.series_style(place)
+            axes.plot(
+                points[rates[0]], points[rates[1]], marker=style.shape, ms=6, lw=1.2, color=style.color,
+                label=_series_name(names, key),
+            )  # fmt: skip
+            ends = {*points.index[[0, -1]]}
+            signs += [(_load(row), (row[rates[0]], row[rates[1]])) for index, row in points.iterrows() if index in ends]
+        canvas.log_axes(axes, "tokens/s per user (1 / TPOT)", "output tokens/s per GPU", units.si, units.si)
+        canvas.place_labels(axes, signs, figure.dpi)
+        if names:
+            _scaling_legend(figure, axes)
+
+
+def _load(row: Any) -> str:
+    """`64 in flight`, or `5/s`."""
+    in_flight = row["concurrency"]
+    return f"{row['requests']:g}/s" if in_flight is None or in_flight != in_flight else f"{in_flight:.0f} in flight"
 
 
 def _draw_scaling(sweep: Sweep, path: Path, form: str) -> None:

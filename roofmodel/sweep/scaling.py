@@ -20,7 +20,7 @@ from roofmodel.models.architecture import Architecture
 from roofmodel.options.workload import MAX_VALUE, valid
 from roofmodel.sweep import grid
 from roofmodel.sweep.case import COLUMNS, RESULT_COLUMNS, SCALING_COLUMNS, Columns, GridCase
-from roofmodel.sweep.data import TEXT_COLUMNS, full_column, known_values
+from roofmodel.sweep.data import block_of, full_column, known_values
 from roofmodel.sweep.scaling_laws import LAWS, LawFit, MeasuredRun, Scaling, fit
 from roofmodel.sweep.sweep import Sweep, sweep
 
@@ -96,7 +96,7 @@ def scaling_sweep(
         text = f"measured runs on {gpu_counts} GPUs have no row in the table; add {gpu_counts} to "
         notes[Message(text, Option("gpus"))] = None
     settings = Scaling(mode, share, tuple(counts), runs, tuple(fits))
-    return Sweep(tuple(cases), tuple(notes), rows=(_block(rows),), scaling=settings)
+    return Sweep(tuple(cases), tuple(notes), rows=(block_of(rows, (*COLUMNS, *SCALING_COLUMNS)),), scaling=settings)
 
 
 def check_unscaled(*, columns: Sequence[str], **options: object) -> None:
@@ -107,10 +107,10 @@ def check_unscaled(*, columns: Sequence[str], **options: object) -> None:
         raise WorkloadError(names[0], " needs ", Option("scaling", "strong"), " or ", Option("scaling", "weak"))
 
 
-def check_without_cluster(cluster: str | None) -> None:
-    """Raises WorkloadError for a cluster: a scaling table is small, and is computed in one process."""
+def check_without_cluster(cluster: str | None, reason: Option) -> None:
+    """Raises WorkloadError for a cluster: a scaling table and a sweep of services are computed in one process."""
     if cluster is not None:
-        raise WorkloadError(Option("cluster", cluster), " does not apply to ", Option("scaling"), "; remove the option")
+        raise WorkloadError(Option("cluster", cluster), " does not apply to ", reason, "; remove the option")
 
 
 def _fixed_sizes(options: Mapping[str, Any], share: str) -> dict[str, int]:
@@ -203,21 +203,3 @@ def _fits(of: str, gpus: Sequence[int], speedups: Sequence[float]) -> list[tuple
     if 1 not in gpus:
         return []
     return [(of, law_fit) for law in LAWS if (law_fit := fit(law, gpus, speedups))]
-
-
-def _block(rows: Sequence[Mapping[str, Any]]) -> Columns:
-    """The rows as one block of columns."""
-    import numpy
-
-    block: Columns = {}
-    for name in (*COLUMNS, *SCALING_COLUMNS):
-        values = [row[name] for row in rows]
-        numeric = name not in TEXT_COLUMNS and all(isinstance(value, int | float | None) for value in values)
-        if numeric and any(value is None or isinstance(value, float) for value in values):
-            exact = all(value is None or abs(value) < 2**53 for value in values)
-            figures = [numpy.nan if value is None else value for value in values]
-            column = numpy.array(figures, float if exact else object)
-        else:
-            column = numpy.array(values, dtype=object if not numeric else None)
-        block[name] = column if len(values) else numpy.array([], dtype=object)
-    return block

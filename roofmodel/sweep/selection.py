@@ -9,14 +9,14 @@ from typing import Any
 
 from roofmodel.errors import Message, Option, Text, WorkloadError
 from roofmodel.report.conditions import Comparison, Condition, columns_named
-from roofmodel.sweep.case import COLUMNS, SCALING_COLUMNS, Columns
+from roofmodel.sweep.case import COLUMNS, SCALING_COLUMNS, SERVING_COLUMNS, Columns
 from roofmodel.sweep.data import TEXT_COLUMNS, concatenated, full_column
 from roofmodel.sweep.sweep import MAX_POINTS_IN_MEMORY, Order, Sweep
 from roofmodel.sweep.tables import BY_KEY, FLAG
 
 TYPES = {
     name: str if name in TEXT_COLUMNS else bool if name in BY_KEY and BY_KEY[name].unit is FLAG else float
-    for name in (*COLUMNS, *SCALING_COLUMNS)
+    for name in (*COLUMNS, *SERVING_COLUMNS, *SCALING_COLUMNS)
 }
 """The types of the columns."""
 

@@ -20,8 +20,8 @@ from roofmodel.engines.engine import Engine
 from roofmodel.engines.former_options import removed_option
 from roofmodel.errors import AnswerNote, Message, Option, Text, WarningNote, WorkloadError, choices, joined, shorten
 from roofmodel.models.architecture import Architecture
-from roofmodel.options.values import RoutingMode, settings_axis
-from roofmodel.options.workload import DECLARED, REMOVED, Options, key_of, valid
+from roofmodel.options.values import SERVE, RoutingMode, settings_axis
+from roofmodel.options.workload import DECLARED, REMOVED, Declared, Options, key_of, valid
 from roofmodel.report.conditions import Condition
 from roofmodel.steps.estimate import totals
 from roofmodel.steps.notes import (  # fmt: skip
@@ -43,11 +43,13 @@ from roofmodel.sweep.case import (
     INT64_EXACT,
     LENGTHS,
     SCALING_COLUMNS,
+    SERVING_COLUMNS,
     Columns,
     GridCase,
     evaluate,
 )
 from roofmodel.sweep.scaling_laws import Scaling
+from roofmodel.sweep.tables import SERVICE_OPTIONS
 
 MAX_CASES = 10_000
 """Limit of the combinations of models, devices and options other than batch and lengths. Each takes some 10 ms."""
@@ -73,12 +75,14 @@ class Sweep(NamedTuple):
     where: tuple[Condition, ...] = ()  # the conditions that `rows` satisfy
     sort: Order | None = None  # of `rows`; None: the order of the grid
     scaling: Scaling | None = None  # of a sweep over numbers of GPUs
+    serving: bool = False  # whether the points are services: `--phase serve`
     progress: Callable[[str, int, int], None] = lambda subject, done, total: None  # called after each evaluated block
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns of its rows."""
-        return (*COLUMNS, *SCALING_COLUMNS) if self.scaling else COLUMNS
+        further = SCALING_COLUMNS if self.scaling else SERVING_COLUMNS if self.serving else ()
+        return (*COLUMNS, *further)
 
     @property
     def points(self) -> int:
@@ -131,7 +135,7 @@ def sweep(
     the largest layout, whose default engine all points use, where it is not part of the grid. Raises WorkloadError for
     an invalid value, and if no combination is valid.
     """
-    axes = {name: _axis(name, values) for name, values in options.items() if values is not None}
+    axes = {name: axis(name, values, DECLARED) for name, values in options.items() if values is not None}
     chosen_names = [name for name in axes if name not in LENGTHS]
     largest = {name: max(axes[name]) for name in ("tp", "dp", "pp") if axes.get(name)} | dict(largest or {})
     lengths = {name: tuple(axes[name]) for name in LENGTHS if name in axes}
@@ -174,13 +178,13 @@ def _check_cases(systems: int, values: Mapping[str, int]) -> None:
         )
 
 
-def _axis(name: str, axis_values: object) -> list[Any]:
-    """The values of an option. Raises WorkloadError for invalid ones."""
+def axis(name: str, axis_values: object, declared: Mapping[str, Declared]) -> list[Any]:
+    """The values of one of these options. Raises WorkloadError for invalid ones."""
     if name in REMOVED:
         raise removed_option(name, axis_values)
-    if name not in DECLARED:
-        raise WorkloadError(f"unknown option {name!r}{choices(name, DECLARED)}")
-    option = DECLARED[name]
+    if name not in declared:
+        raise WorkloadError(f"unknown option {name!r}{choices(name, declared)}")
+    option = declared[name]
     if option.kind == "settings":
         return [*settings_axis(name, axis_values)]
     if option.kind == "count":
@@ -188,7 +192,7 @@ def _axis(name: str, axis_values: object) -> list[Any]:
         return grid.numbers(name, axis_values, option.minimum, int(option.maximum), limit)
     if option.kind == "power":
         return grid.powers(name, axis_values)
-    values = [valid(name, value) for value in grid.names(axis_values)]
+    values = [valid(name, value, option) for value in grid.names(axis_values)]
     return _routings(values) if name == "routing" else values
 
 
@@ -228,6 +232,24 @@ def _price(value: object) -> float:
             Option("price", "a100=1.5,h100=3"),
         )
     return price
+
+
+def of_services(options: Mapping[str, Any], columns: Sequence[str]) -> bool:
+    """Whether the points are services: `--phase serve`. Raises WorkloadError for its options and columns in another
+    sweep, and for other phases beside it."""
+    phases_of = grid.names(options["phase"]) if options.get("phase") is not None else []
+    if SERVE in phases_of:
+        if len(phases_of) > 1:
+            raise WorkloadError(
+                Option("phase", SERVE),
+                " cannot be swept with other phases, whose rows have other totals; sweep it alone",
+            )
+        return True
+    names: list[Text] = [Option(name, options[name]) for name in SERVICE_OPTIONS if options.get(name) is not None]
+    names += [f"the column {name}" for name in columns if name in SERVING_COLUMNS and name not in COLUMNS]
+    if names:
+        raise WorkloadError(names[0], " needs ", Option("phase", SERVE))
+    return False
 
 
 # --- Cases ------------------------------------------------------------------------------------------
@@ -312,14 +334,14 @@ def _case(
     }
     counts = [peak.total, *(value for name, value in totals(phase).items() if name in COUNTS)]
     return GridCase(
-        {**labels, **_labels(arch, work)},
+        {**labels, **labels_of(arch, work)},
         tuple(() if name in unused else lengths.get(name, ()) for name in LENGTHS), arch, device, work=work,
         weights=weights, fits_int64=max(counts) < INT64_EXACT,
         fractional=any(isinstance(count, float) for count in counts),
     )  # fmt: skip
 
 
-def _labels(arch: Architecture, work: Workload) -> dict[str, Any]:
+def labels_of(arch: Architecture, work: Workload) -> dict[str, Any]:
     """The columns of the options except lengths; None for options that do not apply."""
     values = options_in_effect(arch, work)
     image = values["image"]

@@ -1,6 +1,10 @@
 """The columns of the results of a sweep."""
 
+from collections.abc import Mapping
+
 from roofmodel.numbers import units
+from roofmodel.options.serving import ServeRequest
+from roofmodel.options.workload import Declared, declared_options
 from roofmodel.report.table import (
     BYTES,
     COUNT,
@@ -14,6 +18,7 @@ from roofmodel.report.table import (
     Table,
     Unit,
 )
+from roofmodel.serve.totals import TOTALS
 
 BOUND_NAMES = {"overhead": "launches"}  # instead of the names of the JSON document
 TIME = Unit(lambda seconds: SECONDS.write(seconds) if seconds else "")
@@ -151,4 +156,18 @@ SCALING = Table(
     ),
 )  # fmt: skip
 """Further columns of a scaling table."""
-BY_KEY = {column.key: column for column in (*RESULTS.columns, *SCALING.columns)}
+SERVICE_OPTIONS: Mapping[str, Declared] = declared_options(ServeRequest)
+SERVING = Table(
+    "rows",
+    (
+        *(Column(name, meaning=f"`--{name.replace('_', '-')}`") for name in SERVICE_OPTIONS),
+        *(
+            column._replace(value=column.key)  # of a row
+            for column in TOTALS.columns
+            if column.key not in RESULTS.csv_keys
+        ),
+        Column("gpus", "GPUs", COUNT, meaning="GPUs of all engines"),
+    ),
+)  # fmt: skip
+"""Further columns of the points of `--phase serve`; `tpot_seconds` and `ttft_seconds` are those of the requests."""
+BY_KEY = {column.key: column for column in (*RESULTS.columns, *SERVING.columns, *SCALING.columns)}

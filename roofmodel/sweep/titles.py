@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from roofmodel.options.serving import ServeRequest
 from roofmodel.options.workload import DECLARED, DEFAULTS, PARALLELISM, key_of
 from roofmodel.sweep.case import FORMAT_OPTIONS, LENGTHS, OPTION_COLUMNS
 from roofmodel.sweep.scaling_laws import LawFit, Scaling
 from roofmodel.sweep.sweep import Sweep
+from roofmodel.sweep.tables import SERVICE_OPTIONS
 
 TITLES = {
     "model": "model", "hardware": "device",
     **{column: DECLARED[name].title or name.replace("_", "-") for column, name in OPTION_COLUMNS.items()},
+    **{name: name.replace("_", "-") for name in SERVICE_OPTIONS},
 }  # fmt: skip
 HEADING_OPTIONS = {
     key_of(name): name for name, option in DECLARED.items()
@@ -56,6 +59,11 @@ def described(sweep: Sweep) -> str:
     words = [str(shared_values[name]) for name in ("model", "hardware", "phase", "dtype") if name in shared_values]
     words += [
         f"{name} {shared_values[name]}" for name in ("batch", "seq", "context", "new_tokens") if name in shared_values
+    ]
+    words += [
+        f"{TITLES[name]} {shared_values[name]}"
+        for name in SERVICE_OPTIONS
+        if name in shared_values and shared_values[name] != ServeRequest._field_defaults.get(name)
     ]
     words += [f"{name} {shared_values[name]}" for name in FORMAT_OPTIONS if name in shared_values]
     words += [f"{shared_values['attention']} attention"] if "attention" in shared_values else []
