@@ -26,6 +26,7 @@ from roofmodel.plan.speculation import Speculation, check_generates, speculation
 from roofmodel.plan.step_times import ServingReplica, replica, stored_weights
 from roofmodel.serve.simulation import ClientLoad, LoopResult, StepSeconds, gap_at, simulate
 from roofmodel.serve.step_table import KINDS, StepTable
+from roofmodel.serve.totals import ServiceTimes
 from roofmodel.steps.capacity import fewest_requests, server_starts
 from roofmodel.steps.estimate import Estimate, estimate
 from roofmodel.steps.placed import under_load
@@ -35,27 +36,6 @@ APPLICABLE = (
     "memory_utilization", "max_len", "token_budget", "max_seqs", "routing", "capacity", "sustained", "power_limit",
 )  # fmt: skip
 """The options of a workload that a service has, too."""
-
-
-class ServiceTimes(NamedTuple):
-    """Means over all requests of all engines, in seconds, and their rate; `gaps` as in LoopResult."""
-
-    ttft: float
-    tpot: float
-    latency: float
-    waiting: float
-    gaps: tuple[tuple[float, float], ...]
-    requests_per_second: float
-
-    @property
-    def itl_p99(self) -> float:
-        """The gap between two tokens that 99 % of all gaps do not exceed."""
-        return gap_at(self.gaps, 0.99)
-
-    @property
-    def longest(self) -> float:
-        """The largest gap between two tokens."""
-        return self.gaps[-1][0]
 
 
 class ServingEstimate(NamedTuple):

@@ -4,12 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import isinf
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 from roofmodel.report.table import COUNT, NUMBER, PERCENT, RATE, SECONDS, Column, Table
+from roofmodel.serve.simulation import gap_at
 
-if TYPE_CHECKING:
-    from roofmodel.serve.service import ServiceTimes
+
+class ServiceTimes(NamedTuple):
+    """Means over all requests of all engines, in seconds, and their rate; `gaps` as in LoopResult."""
+
+    ttft: float
+    tpot: float
+    latency: float
+    waiting: float
+    gaps: tuple[tuple[float, float], ...]
+    requests_per_second: float
+
+    @property
+    def itl_p99(self) -> float:
+        """The gap between two tokens that 99 % of all gaps do not exceed."""
+        return gap_at(self.gaps, 0.99)
+
+    @property
+    def longest(self) -> float:
+        """The largest gap between two tokens."""
+        return self.gaps[-1][0]
+
 
 LATENCIES = {
     "ttft": ("TTFT", "mean time from the arrival of a request to its first token"),

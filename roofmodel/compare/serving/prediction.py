@@ -20,7 +20,8 @@ from roofmodel.options.serving import ServeRequest, serve_request
 from roofmodel.plan.layouts import Layout, service_layouts
 from roofmodel.profiles.kernel import Evidence
 from roofmodel.roofline.device import identify
-from roofmodel.serve.service import ServiceTimes, ServingEstimate, service
+from roofmodel.serve.service import ServingEstimate, service
+from roofmodel.serve.totals import ServiceTimes
 
 
 class PredictedRun(NamedTuple):
