@@ -425,6 +425,7 @@ function show(n) {
   }
   for (const { group } of marks.values()) group.classList.toggle("shown", Number(group.dataset.operator) === n);
   byId("details").replaceChildren(...formula(operators[n]));
+  drawPractice();
 }
 
 const sizeText = (size) => (Number.isInteger(Number(size)) ? grouped(size) : significant(Number(size), 4));

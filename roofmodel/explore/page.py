@@ -40,7 +40,7 @@ from roofmodel.steps.placed import Placed
 from roofmodel.timing.timing import Expected
 from roofmodel.version import __version__
 
-SCRIPTS = ("numbers.js", "draw.js", "page.js")  # evaluate, draw, handle input
+SCRIPTS = ("numbers.js", "draw.js", "practice.js", "page.js")  # evaluate, draw, ask, handle input
 Item = TypeVar("Item", Architecture, Device)
 
 

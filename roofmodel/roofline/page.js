@@ -61,7 +61,7 @@ function pixelsPerDecade([left, right], [low, high]) {
 function labelPlaces(point, [left, right]) {
   const aside = (log(point.x) - left) / (right - left) < 0.8 ? 1 : -1;
   if (point.hollow) return [[aside, -1]];
-  return point.sign === "↑" ? [[0, 1]] : [[0, 1], [0, -1]];
+  return point.sign === "↑" ? [[0, 1]] : [[0, 1], [0, -1], [1, 1], [-1, 1], [1, -1], [-1, -1]];
 }
 
 // The points' labels with their places. Where labels would overlap each other or the names of ceilings, points above
@@ -80,6 +80,7 @@ function pointLabels(points, names, ...range) {
     const width = 0.6 * fontSize() * point.sign.length;
     for (const [aside, up] of labelPlaces(point, range[0])) {
       const x = log(point.x) * wide + (aside * width) / 2, y = log(point.y) * tall + up * ((point.size * fontSize()) / 2 + half);
+      if (x - width / 2 < range[0][0] * wide || x + width / 2 > range[0][1] * wide) continue; // outside the axes
       const clear = ([other, low, size]) => Math.abs(x - other) > (width + size) / 2 || Math.abs(y - low) > 1.3 * fontSize();
       if (!taken.every(clear)) continue;
       taken.push([x, y, width]);

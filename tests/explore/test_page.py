@@ -365,6 +365,34 @@ def test_memory_that_does_not_fit_gives_a_warning(page: Any) -> None:
     assert "of 72 GiB usable (90 % of 80): fits" in text(page, "#figures .fits")
 
 
+def test_practice_asks_about_a_time_that_the_reader_measured(page: Any) -> None:
+    """GPT-2's up projection of 1024 tokens on an A100: 2 × 1024 × 768 × 3072 = 4.83 GFLOP, at 312 TFLOP/s 15.5 µs."""
+    flops, time, peak = 2 * 1024 * 768 * 3072, 60e-6, 312e12
+    moved(page, model="gpt2", hw="a100", phase="prefill", batch=1, seq=1024, dtype="fp16")
+    page.execute_script("""document.getElementById("practice").open = true;
+    [...document.querySelectorAll("#operators tbody tr")].find(row => row.textContent.includes("MLP: up")).click()""")
+
+    def answered(field: str, text: str) -> tuple[str, str]:
+        box = page.find_element("css selector", f"#practice [name={field}]")
+        box.clear()
+        box.send_keys(text + "\n")
+        return tuple(page.find_element("id", each).text for each in ("question", "verdict"))  # type: ignore[return-value]
+
+    assert "faster than physically possible" in answered("measured", "1 us")[1]
+    assert answered("measured", "60us") == ("Which ceiling limits it: memory or compute?", "")
+    assert answered("answer", "memory")[1].startswith("Not yet")
+    assert answered("answer", "Compute") == ("Which FLOP/s does it reach?", "Right.")
+    reached = flops / time / 1e12
+    assert answered("answer", f"{reached:.1f} GFLOP/s")[1].endswith("Your answer is 1 000 times too small.")
+    assert answered("answer", "many")[1].startswith("Not a number")
+    assert answered("answer", f"{reached:.1f} TFLOP/s")[0] == "Which FLOP/s can it reach at most?"
+    assert answered("answer", f"{peak:.3g}")[0].startswith("Which share")
+    assert answered("answer", f"{100 * flops / peak / time:.1f} %") == ("", "Right: that was the last question.")
+    assert len(page.find_elements("css selector", "#roofline .star")) == 1
+    moved(page, batch=2)  # another situation: the measured time is not one of it
+    assert not page.find_elements("css selector", "#roofline .star")
+
+
 def test_the_link_restores_the_settings(page: Any, made: Path) -> None:
     moved(
         page,
