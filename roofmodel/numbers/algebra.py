@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache, reduce, wraps
 from typing import Any, ClassVar, ParamSpec, TypeAlias, TypeVar
 
@@ -25,6 +25,11 @@ BytesPerSecond: TypeAlias = Number
 FlopsPerSecond: TypeAlias = Number
 """Numbers with a unit. In a timing formula, an assignment with one of these types, or with Number, is a line of its
 derivation, as in `load: Seconds = loaded / rate` (derivation.py)."""
+
+
+SMALL_ARRAY = 4096
+"""Elements of an array up to which a call of NumPy takes longer than its work: a loop is then one call on an array with
+one more axis."""
 
 
 # --- Backends ---------------------------------------------------------------------------------------
@@ -55,6 +60,15 @@ class Backend:
 
     def product(self, values: list[Number]) -> Number:
         return math.prod(values)
+
+    def smallest(
+        self, function: Callable[[Sequence[Number]], Number], candidates: Sequence[Sequence[Number]],
+        numbers: Iterable[Number],
+    ) -> Number:  # fmt: skip
+        best: Number = float("inf")
+        for candidate in candidates:
+            best = minimum(best, function(candidate))
+        return best
 
     def ceil_div(self, a: Number, b: Number) -> Number:
         return -(-a // b)
@@ -114,6 +128,18 @@ class ArrayBackend(Backend):
         if all(isinstance(v, int) or getattr(v, "dtype", None) == "int64" for v in values):
             values = sorted(values, key=lambda value: not isinstance(value, int))  # multiplying ints is faster
         return math.prod(values)
+
+    def smallest(
+        self, function: Callable[[Sequence[Number]], Number], candidates: Sequence[Sequence[Number]],
+        numbers: Iterable[Number],
+    ) -> Number:  # fmt: skip
+        arrays = [each for each in numbers if not isinstance(each, (int, float))]
+        are_small = all(isinstance(each, self.library.ndarray) and each.size <= SMALL_ARRAY for each in arrays)
+        if not arrays or not are_small or any(each.dtype == object for each in arrays):
+            return super().smallest(function, candidates, arrays)
+        axes = (1,) * max(each.ndim for each in arrays)
+        columns = [self.library.array(column).reshape(-1, *axes) for column in zip(*candidates, strict=True)]
+        return function(columns).min(axis=0)
 
     def ceil_div(self, a: Number, b: Number) -> Number:
         return self.library.ceil(a / b) if getattr(a, "dtype", self.library.dtype(int)).kind == "f" else -(-a // b)
@@ -272,6 +298,13 @@ def largest(values: Iterable[Number]) -> Number:
     """The largest of the values, 0 for none; of symbols an unevaluated `Max`, since only their values decide."""
     values = list(values)
     return _backend(*values).largest(values)
+
+
+def smallest(
+    function: Callable[[Sequence[Number]], Number], candidates: Sequence[Sequence[Number]], numbers: Iterable[Number]
+) -> Number:
+    """The smallest `function(candidate)`, which depends on these numbers; of small arrays all candidates at once."""
+    return _backend(*numbers).smallest(function, candidates, numbers)
 
 
 def ceil_div(a: Number, b: Number) -> Number:

@@ -150,17 +150,19 @@ class GridOptions(TypedDict, total=False):
 class ServiceOptions(TypedDict, total=False):
     """The options of the plan of a service, and those of which it searches only these values."""
 
-    gpus: Required[int]
     isl: Required[int]
     osl: Required[int]
+    gpus: int | None
     ttft: float | str | None
     tpot: float | str | None
+    itl_p99: float | str | None
     requests: float | str | None
     price: float | str | Mapping[str, float] | None
     memory_utilization: float | None
     max_len: int | None
     token_budget: int | None
     max_seqs: int | None
+    chunk: int | None
     mode: Names | None
     draft: Model | None
     draft_tokens: int | None

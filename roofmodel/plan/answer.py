@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,31 +12,37 @@ from roofmodel.numbers import units
 from roofmodel.options.values import MTP, EngineName
 from roofmodel.plan.candidate import Candidate
 from roofmodel.plan.plan import ServingPlan, Shortage
-from roofmodel.plan.ranking import SHARED_ERROR, Ranked
+from roofmodel.plan.ranking import SHARED_ERROR, Ranked, format_text
 from roofmodel.plan.tables import CANDIDATES, TRAINING_CANDIDATES
 from roofmodel.plan.training import TrainingPlan
-from roofmodel.report.document import SEPARATOR, Block, Document, Figure, Items, Paragraph, Rows
+from roofmodel.report.document import SEPARATOR, Block, Document, Figure, Heading, Items, Paragraph, Rows
 from roofmodel.steps.options import engine_figures
 
 
-def service_document(plan: ServingPlan) -> Document:
-    """A row for each candidate, the reasons, and the picture of the Pareto front."""
+def service_document(plan: ServingPlan, why: bool = False) -> Document:
+    """A row for each candidate, the reasons, in full if `why` is true, and the picture of the Pareto front."""
     title = heading(plan)
-    blocks: list[Block] = [
-        Paragraph(f"{units.grouped(plan.searched)} candidates in {plan.layouts} layouts and formats")
-    ]
+    formats = {format_text(entry.candidate) for entry in plan.ranked}
+    searched = f"{units.grouped(plan.searched)} candidates in {plan.layouts} layouts and formats"
+    blocks: list[Block] = [Paragraph(f"{searched}{SEPARATOR}{formats.pop()}" if len(formats) == 1 else searched)]
+    hidden = ["device"] * (len(plan.devices) == 1) + ["formats"] * (not formats)
+    expected, bounds = (
+        [entry for entry in plan.ranked if entry.candidate.calibrated == is_calibrated]
+        for is_calibrated in (True, False)
+    )
+    for entries in filter(None, (expected, bounds)):
+        if entries is bounds and expected:
+            blocks.append(Heading("lower bounds of times, of devices that are not calibrated"))
+        blocks += [Rows(CANDIDATES.without(*hidden), entries), Items([*_reasons(entries, why)])]
     if plan.ranked:
-        hidden = ["device"] * (len(plan.devices) == 1)
-        hidden += ["longest gap"] * (plan.service.targets.tpot is None)
-        hidden += ["gpus used"] * all(entry.candidate.gpus == plan.service.gpus for entry in plan.ranked)
-        blocks += [Rows(CANDIDATES.without(*hidden), plan.ranked), Items([*_reasons(plan.ranked)]), *_legends(plan)]
+        blocks += _legends(plan)
     front = f"Pareto front of {title}: output tokens per second and GPU against tokens per second and user"
     blocks.append(Figure(partial(_draw, plan, title), front))
     return Document(title, blocks, partial(service_data, plan), lambda: Rows(CANDIDATES, plan.ranked))
 
 
-def training_document(plan: TrainingPlan) -> Document:
-    """A row for each candidate, and the reasons."""
+def training_document(plan: TrainingPlan, why: bool = False) -> Document:
+    """A row for each candidate, and the reasons, in full if `why` is true."""
     run = plan.run
     words = [
         plan.model, f"at most {run.gpus} × {' or '.join(plan.devices)}", run.dtype,
@@ -50,7 +56,9 @@ def training_document(plan: TrainingPlan) -> Document:
         compared = "price" if len(prices) > 1 and None not in prices else "step time"
         blocks += [
             Rows(table, plan.ranked),
-            Items([f"{entry.rank}: {entry.reason}" for entry in plan.ranked]),
+            Items(
+                [f"{entry.rank}: {entry.reason if why else entry.reason.partition('; ')[0]}" for entry in plan.ranked]
+            ),
             Paragraph("SP: sequence parallelism", dim=True, columns=("SP",)),
             Paragraph("MFU: FLOPs of the model / peak FLOP/s of all GPUs during the step", dim=True, columns=("MFU",)),
             _ties_legend(compared),
@@ -63,11 +71,13 @@ def training_document(plan: TrainingPlan) -> Document:
 def heading(plan: ServingPlan) -> str:
     """The model, devices, request lengths, targets and speculative decoding of a plan as text."""
     service = plan.service
-    words = [plan.model, f"{service.gpus} × {' or '.join(plan.devices)}"]
+    devices = " or ".join(plan.devices)
+    words = [plan.model, f"{service.gpus} × {devices}" if service.gpus else f"as few {devices} as suffice"]
     words += [Engine.load(service.engine, service.engine_option).label]
     words += [f"isl {service.traffic.isl}", f"osl {service.traffic.osl}"]
     first = "TTFT" if service.targets.requests is None else "wait + TTFT"
-    for label, seconds in ((first, service.targets.ttft), ("TPOT", service.targets.tpot)):
+    targets = ((first, service.targets.ttft), ("TPOT", service.targets.tpot), ("ITL p99", service.targets.itl_p99))
+    for label, seconds in targets:
         words += [f"{label} ≤ {units.seconds(seconds)}"] if seconds is not None else []
     if service.targets.requests is not None:
         words.append(f"{units.significant(service.targets.requests)} requests/s")
@@ -84,12 +94,12 @@ def _draw(plan: ServingPlan, title: str, path: Path, form: str) -> None:
     draw(plan, title, path, form)
 
 
-def _reasons(entries: tuple[Ranked, ...]) -> Iterator[str]:
+def _reasons(entries: Sequence[Ranked], why: bool) -> Iterator[str]:
     """A line for each candidate; for the first one also what would raise its rate."""
     for entry in entries:
-        if entry.reason:
-            yield f"{entry.rank}: {entry.reason}"
-        if entry.rank == 1:
+        if reason := entry.reason if why else entry.short_reason:
+            yield f"{entry.rank}: {reason}"
+        if entry.rank == 1 and (why or not entry.reason):
             yield f"{entry.rank}: a higher rate needs {entry.limit}"
 
 
@@ -100,8 +110,10 @@ def _legends(plan: ServingPlan) -> Iterator[Paragraph]:
         yield Paragraph("→: prefill engines → decode engines", dim=True)
     if not all(candidate.meets for candidate in candidates):
         yield Paragraph("!: misses a target", dim=True)
-    yield _legend("longest gap", "between two tokens at most, in a step with a chunk of a prompt")
-    yield _legend("GPUs", "how many meet the targets at the required rate")
+    if any(candidate.gpus != candidate.gpus_paid for candidate in candidates):
+        yield _legend("GPUs", "used / paid for")
+    yield _legend("ITL p99", "99th percentile of the gaps between two tokens of a request")
+    yield _legend("longest gap", "between two tokens, in a step full of prompts")
     if plan.service.targets.requests is not None:
         yield _legend(
             "TTFT",
@@ -113,7 +125,7 @@ def _legends(plan: ServingPlan) -> Iterator[Paragraph]:
             "mean time in the queue before the prefill, with all GPUs in use, if requests arrive at random at the "
             "required rate; the limit of TTFT applies to wait + TTFT; ∞: the queue grows without limit",
         )
-    counted = ["tokens/s/GPU"] + ["$/M"] * any(each.dollars_per_million_tokens is not None for each in candidates)
+    counted = ["tokens/s"] + ["$/M"] * any(each.dollars_per_million_tokens is not None for each in candidates)
     yield Paragraph(f"{' and '.join(counted)}: only output tokens are counted", dim=True)
     yield _ties_legend("rate")
 
@@ -148,7 +160,8 @@ def service_data(plan: ServingPlan) -> dict[str, Any]:
             "speculation": _speculation(plan),
         },
         "targets": {
-            "ttft_seconds": targets.ttft, "tpot_seconds": targets.tpot, "requests_per_second": targets.requests,
+            "ttft_seconds": targets.ttft, "tpot_seconds": targets.tpot, "itl_p99_seconds": targets.itl_p99,
+            "requests_per_second": targets.requests,
         },
         "meets": plan.meets,
         "searched": plan.searched,
@@ -192,7 +205,8 @@ def _point(candidate: Candidate) -> dict[str, Any]:
     """A point of the Pareto front."""
     return {
         "hardware": candidate.device, "mode": candidate.mode, **candidate.layout._asdict(), "batch": candidate.batch,
-        **candidate.formats._asdict(), "chunk": candidate.chunk,
+        **candidate.formats._asdict(), "chunk": candidate.chunk, "gpus": candidate.gpus,
+        "gpus_paid": candidate.gpus_paid,
         "ttft_seconds": candidate.ttft.value, "tpot_seconds": candidate.tpot.value,
         "tokens_per_second_per_gpu": candidate.per_gpu.value, "tokens_per_second_per_user": 1 / candidate.tpot.value,
         "dollars_per_million_tokens": candidate.dollars_per_million_tokens,

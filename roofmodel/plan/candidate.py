@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil, inf, isinf
+from math import inf, isnan, nan
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from roofmodel.numbers.algebra import Number
 from roofmodel.plan.layouts import Formats, Layout
 from roofmodel.plan.serving import Points
-from roofmodel.plan.step_times import ServingReplica, StepTimes
+from roofmodel.plan.step_times import Array, ServingReplica, StepTimes
 from roofmodel.timing.timing import Expected
 
 Mode = Literal["mixed", "disaggregated"]
@@ -26,10 +26,11 @@ class Targets(NamedTuple):
     ttft: float | None = None
     tpot: float | None = None
     requests: float | None = None
+    itl_p99: float | None = None
 
-    def latency_ratio(self, ttft: float | None, tpot: float) -> float:
+    def latency_ratio(self, ttft: float | None, tpot: float, itl_p99: float) -> float:
         """The largest ratio of a latency to its target; 0 without targets."""
-        pairs = ((ttft, self.ttft), (tpot, self.tpot))
+        pairs = ((ttft, self.ttft), (tpot, self.tpot), (itl_p99, self.itl_p99))
         return max((value / target for value, target in pairs if value is not None and target is not None), default=0.0)
 
     def meets_ttft(self, first_token: Any) -> Any:
@@ -40,19 +41,30 @@ class Targets(NamedTuple):
         """Whether a limit of TTFT excludes a mean wait because it is infinite."""
         return np.isinf(wait) & (self.ttft is not None and self.requests is not None)
 
-    def violation(self, ttft: Any, tpot: Any, requests: Any) -> Any:
+    def violation(self, ttft: Any, tpot: Any, requests: Any, itl_p99: Any) -> Any:
         """The largest ratio by which a latency or a rate misses its target: at most 1 where all targets are met."""
-        ratios = [np.zeros(np.shape(ttft))]
-        if self.ttft is not None:
-            ratios.append(ttft / self.ttft)
-        if self.tpot is not None:
-            ratios.append(tpot / self.tpot)
+        pairs = ((ttft, self.ttft), (tpot, self.tpot), (itl_p99, self.itl_p99))
+        ratios = [np.asarray(value / target) for value, target in pairs if target is not None]
         if self.requests is not None:
-            ratios.append(self.requests / requests)
-        return np.maximum.reduce(ratios)
+            ratios.append(np.asarray(self.requests / np.asarray(requests, dtype=float)))
+        shape = np.broadcast_shapes(*map(np.shape, (ttft, tpot, requests, itl_p99)))
+        return np.maximum.reduce([np.zeros(shape), *(np.broadcast_to(ratio, shape) for ratio in ratios)])
 
 
 NO_TARGETS = Targets()
+
+
+class Supply(NamedTuple):
+    """The GPUs of one device that a service may use, their price in dollars per hour and GPU, and whether all of them
+    are paid for, or only those that are used."""
+
+    gpus: int
+    price: float | None = None
+    all_paid: bool = True
+
+    def paid(self, used: int) -> int:
+        """The GPUs that are paid for."""
+        return self.gpus if self.all_paid else used
 
 
 class Shares(NamedTuple):
@@ -95,16 +107,16 @@ class PrefillEngines(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """A service of `gpus` GPUs, at most as many as there are. `batch` counts the sequences of all replicas; rates are
-    those of all engines."""
+    """A service of `gpus` GPUs. `batch` counts the sequences of all replicas; rates are the highest of all engines."""
 
     device: str
     mode: Mode
     layout: Layout
     formats: Formats
     gpus: int
+    gpus_paid: int
     batch: int
-    chunk: int | None  # prompt tokens in a step; None in disaggregated serving
+    chunk: int | None  # prompt tokens in a step at most; None in disaggregated serving
     ttft: Expected
     tpot: Expected
     requests: Expected  # per second
@@ -116,6 +128,7 @@ class Candidate(NamedTuple):
     largest_itl: float  # seconds between two tokens at most: the longest step
     itl_p99: float  # the 99th percentile of these seconds
     largest_batch: int  # that fits, over all replicas
+    joules_per_request: float = nan  # of all GPUs while they compute; NaN where the device states no power
     price: float | None = None  # dollars per hour and GPU
     required: float | None = None  # requests per second
     prefill: PrefillEngines | None = None
@@ -156,9 +169,35 @@ class Candidate(NamedTuple):
         return Expected(*(rate / self.gpus for rate in self.tokens_per_second))
 
     @property
+    def highest_per_paid_gpu(self) -> Expected:
+        """The highest output tokens per second for each GPU that is paid for."""
+        return Expected(*(rate / self.gpus_paid for rate in self.tokens_per_second))
+
+    @property
+    def served(self) -> float:
+        """Requests per second: the required rate if it is reached, else the highest one."""
+        highest = float(self.requests.value)
+        return highest if self.required is None else min(self.required, highest)
+
+    @property
+    def per_paid_gpu(self) -> float:
+        """Output tokens per second that are served, for each GPU that is paid for."""
+        return self.osl * self.served / self.gpus_paid
+
+    @property
     def dollars_per_million_tokens(self) -> float | None:
         """The price of a million output tokens; the prompt's tokens are included in it."""
-        return None if self.price is None else self.price / 3600 * 1e6 / self.per_gpu.value
+        return None if self.price is None else self.price / 3600 * 1e6 / self.per_paid_gpu
+
+    @property
+    def joules_per_token(self) -> float | None:
+        """Joules of all GPUs for an output token, of the prefill as well; None where the device states no power."""
+        return None if isnan(self.joules_per_request) else self.joules_per_request / self.osl
+
+    @property
+    def watts(self) -> float | None:
+        """Mean power of a GPU at the highest rate, without idle ones; None where the device states no power."""
+        return None if isnan(self.joules_per_request) else self.joules_per_request * self.requests.value / self.gpus
 
     @property
     def first_token(self) -> float:
@@ -172,15 +211,6 @@ class Candidate(NamedTuple):
         engines = self.layout.engines
         return None if self.required is None else self.gpus * (self.engines_needed or engines) // engines
 
-    @property
-    def sufficient_gpus(self) -> int | None:
-        """The GPUs of so many of these engines that they reach the required rate, however long the wait; None without a
-        required rate."""
-        if self.required is None:
-            return None
-        units = 1 if self.prefill else self.layout.engines  # disaggregated engines are matched to each other
-        return ceil(self.required / (float(self.requests.value) / units)) * self.gpus // units
-
 
 def with_wait(ttft: Any, wait: Any) -> Any:
     """TTFT with the mean wait before it; without it where it is infinite, because the rate then misses its target."""
@@ -188,30 +218,39 @@ def with_wait(ttft: Any, wait: Any) -> Any:
 
 
 def candidate(
-    engine: ServingReplica, layout: Layout, points: Points, place: int, *, osl: int, targets: Targets,
-    price: float | None, largest: int,
+    engine: ServingReplica, engines: int, points: Points, place: int, *, ttft: Sequence[Any], wait: float | None,
+    osl: int, targets: Targets, supply: Supply, largest: int, chunk: int,
 ) -> Candidate:  # fmt: skip
-    """The candidate at one of an engine's points, with all engines of the layout."""
+    """The candidate at one of an engine's points, with so many engines.
+
+    `ttft` has a prefill's seconds with the ends of its interval, by point.
+    """
+    layout = engine.layout._replace(dp=engine.layout.dp * engines)
 
     def interval(values: Sequence[Any], times: int = 1) -> Expected:
         return Expected(*(times * float(value[place]) for value in values))
 
-    wait = float(points.wait[place])
-    ttft, tpot, requests = interval(points.ttft), interval(points.tpot), interval(points.requests, layout.engines)
-    microbatches = engine.sequences_per_batch * layout.engines
+    first, tpot, requests = interval(ttft), interval(points.tpot), interval(points.requests, engines)
+    with_queue = first.value if wait is None else float(with_wait(first.value, wait))
+    gap = float(points.itl_p99[place])
     return Candidate(
         device=engine.device.id, mode="mixed", layout=layout, formats=resolved(engine), gpus=layout.gpus,
-        batch=int(points.batch[place]) * layout.engines, chunk=int(points.chunk[place]), ttft=ttft, tpot=tpot,
-        requests=requests, osl=osl, memory=points.memory[place].item(), usable=engine.usable,
+        gpus_paid=supply.paid(layout.gpus), batch=int(points.batch[place]) * engines, chunk=chunk, ttft=first,
+        tpot=tpot, requests=requests, osl=osl, memory=points.memory[place].item(), usable=engine.usable,
         shares=shares(points.step, place),
-        violation=float(targets.violation(with_wait(ttft.value, wait), tpot.value, requests.value)),
-        largest_itl=float(points.longest[place]), itl_p99=float(points.itl_p99[place]),
+        violation=float(targets.violation(with_queue, tpot.value, requests.value, gap)),
+        largest_itl=float(points.longest[place]), itl_p99=gap,
+        joules_per_request=joules_per_request(engine.layout.gpus, points.step, points.requests[0], place),
         # at a sustained rate, TTFT depends on the sequences in flight, not on the size of the full batch
-        latency_ratio=targets.latency_ratio(ttft.value if isinf(wait) else None, tpot.value),
-        decode_memory=points.memory[place].item(),
-        largest_batch=largest * microbatches, price=price, required=targets.requests,
-        mean_wait=None if targets.requests is None else wait,
+        latency_ratio=targets.latency_ratio(first.value if wait in (None, inf) else None, tpot.value, gap),
+        decode_memory=points.memory[place].item(), largest_batch=largest * engine.sequences_per_batch * engines,
+        price=supply.price, required=targets.requests, mean_wait=wait,
     )  # fmt: skip
+
+
+def joules_per_request(gpus: int, step: StepTimes, requests: Array, place: int) -> float:
+    """Joules of an engine's GPUs for one of its `requests` per second, at one of its points."""
+    return float(gpus * step.energy[place] / step.seconds[place] / requests[place])
 
 
 def resolved(engine: ServingReplica) -> Formats:

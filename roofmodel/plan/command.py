@@ -14,9 +14,9 @@ from roofmodel.options.values import MTP, Model, ProgressCallback, no_progress
 from roofmodel.options.workload import TRAINING, declared_options
 from roofmodel.plan.request import ServiceRequest, TrainingRequest, request_of
 from roofmodel.report.base import PICTURES, Result
-from roofmodel.report.command import CommandCall, CommandLine
+from roofmodel.report.command import CommandCall, CommandLine, present_result
 from roofmodel.report.document import Document
-from roofmodel.report.printing import check_outputs, ignored, present, search_progress
+from roofmodel.report.printing import check_outputs, ignored, search_progress
 
 if TYPE_CHECKING:
     from roofmodel.options.keywords import ServiceOptions, TrainingOptions
@@ -32,6 +32,18 @@ class _PlanReport(Result):
 
     def _messages(self) -> Iterable[Text]:
         return self.plan.notes
+
+    def answer(self, *, why: bool = False) -> Document:
+        """The candidates and the reasons.
+
+        Args:
+            why: Print the reasons in full.
+        """
+        raise NotImplementedError
+
+    def complete(self) -> Document:
+        """The document of files, with the reasons in full."""
+        return self.answer(why=True)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.plan.searched} candidates>"
@@ -50,11 +62,15 @@ class PlanReport(_PlanReport):
         """Whether some layout fits and meets all targets."""
         return self.plan.meets
 
-    def answer(self) -> Document:
-        """The candidates, the reasons, and the picture of the Pareto front."""
+    def answer(self, *, why: bool = False) -> Document:
+        """The candidates, the reasons, and the picture of the Pareto front.
+
+        Args:
+            why: Print the reasons in full.
+        """
         from roofmodel.plan.answer import service_document
 
-        return service_document(self.plan)
+        return service_document(self.plan, why)
 
 
 class TrainingPlanReport(_PlanReport):
@@ -68,11 +84,11 @@ class TrainingPlanReport(_PlanReport):
         """Whether some layout fits."""
         return self.plan.fits
 
-    def answer(self) -> Document:
-        """The candidates and the reasons."""
+    def answer(self, *, why: bool = False) -> Document:
+        """The candidates and the reasons, in full if `why` is true."""
         from roofmodel.plan.answer import training_document
 
-        return training_document(self.plan)
+        return training_document(self.plan, why)
 
 
 @checked
@@ -87,7 +103,8 @@ def plan(
 ) -> PlanReport:
     """Find the layouts, formats and batches with which GPUs serve the most output tokens per second within limits.
 
-    Layouts use at most `gpus` GPUs: `tp` × `pp` × `dp`. With prices of all devices the cost per token decides. A result
+    Layouts use at most `gpus` GPUs, all of which are paid for: `tp` × `pp` × `dp`. With `requests`, they use the fewest
+    that serve this rate, of at most `gpus` or 1024. With prices of all devices the cost per token decides. A result
     without a layout that fits or meets the targets names the nearest. Raises RoofError.
 
     Args:
@@ -95,8 +112,8 @@ def plan(
         hw: Devices: a100,h100, or `hw` several times.
         family: Read an unknown model_type as this family, such as llama.
         progress: Called with "layouts", the number of evaluated layouts, and the number of all.
-        **options: Those of `roof plan`: `gpus`, `isl` and `osl` are required. A time is seconds, or text such as
-            "30ms". Of some options of `estimate`, such as `tp` and `kv`, only the given values are searched.
+        **options: Those of `roof plan`: `isl`, `osl`, and `gpus` or `requests` are required. A time is seconds, or text
+            such as "30ms". Of some options of `estimate`, such as `tp` and `kv`, only the given values are searched.
 
     Examples:
         >>> report = plan("llama-3.1-8b", "h100", gpus=1, isl=1024, osl=256, tpot="20ms", dtype="bf16", kv="bf16")
@@ -151,7 +168,9 @@ def plan_training(
 # --- The command line -------------------------------------------------------------------------------
 
 
-def _run(call: CommandCall, form: Any, output: Sequence[str], train: bool = False) -> None:
+def _run(
+    call: CommandCall, form: Any, output: Sequence[str], train: bool = False, shown: Mapping[str, Any] | None = None
+) -> None:
     """Present the plan of a service or of a training run; it has notes on the options of the other one.
 
     Args:
@@ -169,7 +188,7 @@ def _run(call: CommandCall, form: Any, output: Sequence[str], train: bool = Fals
     with search_progress() as callback:
         report = applicable(progress=callback)
     why = f"{'it does not apply to' if train else 'it only applies to'} --train"
-    present(report, form, output, notes=ignored(foreign, why))
+    present_result(lambda: report, form, output, shown, ignored(foreign, why))
 
 
 def _needed(train: bool) -> dict[str, Any]:

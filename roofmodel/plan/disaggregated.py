@@ -7,6 +7,8 @@ decode engines,
     requests per second = min(x × rate of a prefill engine, y × rate of a decode engine)
     TTFT = prefill + bytes of the KV cache per GPU / bandwidth of its link
 
+With all GPUs, x and y are those with the highest rate; at a required rate, the smallest that meet it and the targets.
+
 The engine whose GPUs hold more of the cache limits the transfer. It is not overlapped with the prefill, which makes
 TTFT an upper bound. A pipeline of prefill stages works on one microbatch of prompts per stage: a prompt takes the time
 through all stages, and the slowest stage sets the rate.
@@ -17,6 +19,7 @@ With a required rate, TTFT includes the time of a prefill at this rate; `queuein
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from math import ceil, inf
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,20 +30,19 @@ from roofmodel.plan.candidate import (
     EQUAL,
     Candidate,
     PrefillEngines,
+    Supply,
     Targets,
+    joules_per_request,
     resolved,
     shares,
     with_wait,
 )
 from roofmodel.plan.layouts import Formats, Layout
 from roofmodel.plan.queueing import mean_wait
-from roofmodel.plan.serving import RequestLengths, pareto, peak_memory
+from roofmodel.plan.serving import RequestLengths, pareto, peak_memory, prompt_limit
 from roofmodel.plan.speculation import GenerationTimes
 from roofmodel.plan.step_times import Array, ServingReplica, StepTimes, Stored, prefill_times, stored_cache
 from roofmodel.timing.timing import Expected
-
-MAX_PROMPT_TOKENS = 32768
-"""Tokens of the prompts that a prefill engine computes in one pass."""
 
 
 class DecodeRates(NamedTuple):
@@ -57,6 +59,10 @@ class DecodeRates(NamedTuple):
     step: StepTimes
     cache: Number  # bytes per GPU of the KV cache of one prompt
 
+    def joules(self, place: int) -> float:
+        """Joules of all GPUs for the decodes of a request, with the batch at `place`."""
+        return joules_per_request(self.layout.gpus, self.step, self.requests[0], place)
+
 
 class PrefillRates(NamedTuple):
     """One prefill engine, by the number of prompts in a pass."""
@@ -70,6 +76,10 @@ class PrefillRates(NamedTuple):
     memory: Array
     step: StepTimes
     cache: Number
+
+    def joules(self, place: int) -> float:
+        """Joules of all GPUs for a prompt, with the prompts of a pass at `place`."""
+        return joules_per_request(self.layout.gpus, self.step, self.requests[0], place)
 
 
 def decode_rates(
@@ -96,7 +106,7 @@ def prefill_rates(served: ServingReplica, traffic: RequestLengths, weights: Sequ
 
     `weights` are the bytes of each pipeline stage. The prefill of a draft model is left out.
     """
-    most = max(1, MAX_PROMPT_TOKENS // traffic.isl)
+    most = max(1, prompt_limit(served, traffic.isl, None) // traffic.isl)
     batch = np.array([2**power for power in range(most.bit_length())])
     step, pp = prefill_times(served, batch, traffic.isl), served.layout.pp
     stored = list(zip(weights, stored_cache(served, traffic.isl), strict=True))
@@ -149,172 +159,188 @@ def service_links(device: Device, gpus: int) -> list[ServiceLink]:
 class EngineMatching(NamedTuple):
     """What all pairs of engines share."""
 
-    gpus: int
+    supply: Supply
     traffic: RequestLengths
     targets: Targets
-    price: float | None
     links: Sequence[ServiceLink]
 
 
 def matched(
     prefill: Iterable[PrefillRates], decode: Iterable[DecodeRates], common: EngineMatching
 ) -> Iterator[tuple[int, Candidate, list[Candidate]]]:
-    """For each decode engine: the number of candidates over all prefill engines with the same formats and all numbers
-    of both, the best one, and the Pareto front."""
-    engines = list(prefill)
+    """For each decode engine: the number of its batches with all prefill engines in the same formats, the best
+    candidate, and the Pareto front."""
+    engines = [(each, _queue(each, common)) for each in prefill]
     for decoder in decode:
         pairs = [
-            _pair(prefiller, decoder, link, common)
-            for prefiller in engines
+            _Pair(prefiller, queue, decoder, link, common)
+            for prefiller, queue in engines
             if prefiller.formats == decoder.formats
             for link in common.links
+            if prefiller.layout.gpus + decoder.layout.gpus <= link.most
         ]
-        if possible := [pair for pair in pairs if pair is not None]:
-            yield _best_and_front(decoder, possible, common)
+        if pairs:
+            yield len(pairs) * len(decoder.batch), _best(pairs, common.targets), _front(pairs)
 
 
-def _best_and_front(
-    decode: DecodeRates, pairs: Sequence[EnginePair], common: EngineMatching
-) -> tuple[int, Candidate, list[Candidate]]:
-    """The number of candidates of a decode engine, the best one, and the Pareto front.
+def _best(pairs: Sequence[_Pair], targets: Targets) -> Candidate:
+    """The candidate of a decode engine that meets all targets with the fewest GPUs at a required rate, or with the
+    highest rate; else the one that is nearest to them."""
+    if several := [found for pair in pairs if (found := pair.fewest_gpus()) is not None]:
+        return min(several, key=lambda one: (one.gpus, -one.requests.value, one.first_token))
 
-    Rates are those per GPU. At an equal rate, both take the candidate with most GPUs, of those the one with the
-    earliest first token.
-    """
-    rate, gpus, missed, wait, first_token, tpot, pair_of, place_of = (np.concatenate(parts) for parts in zip(*(
-        ((pair.rate / pair.gpus[:, None]).ravel(), np.repeat(pair.gpus, pair.rate.shape[1]), pair.missed.ravel(),
-         pair.wait.ravel(), with_wait(pair.ttft[0], pair.wait).ravel(),
-         np.tile(decode.tpot[0], len(pair.decoders)), np.full(pair.rate.size, number), np.arange(pair.rate.size))
-        for number, pair in enumerate(pairs)
-    ), strict=True))  # fmt: skip
+    def rank(one: Candidate) -> tuple[float, ...]:
+        excluded = one.mean_wait is not None and bool(targets.excludes_wait(one.mean_wait))
+        missed = (0.0, -float(f"{one.requests.value:.9g}")) if one.meets else (1.0 + excluded, one.violation)
+        return *missed, one.first_token, one.gpus, one.tpot.value
 
-    def at(place: Any) -> Candidate:
-        pair = pairs[pair_of[place]]
-        number, batch = np.unravel_index(place_of[place], pair.rate.shape)
-        return _candidate(pair, decode, int(number), int(batch), common)
-
-    met = missed <= 1
-    best = np.lexsort((missed, common.targets.excludes_wait(wait)))[0]
-    if met.any():
-        highest = np.flatnonzero(met & (rate >= rate[met].max() * (1 - EQUAL)))
-        highest = highest[gpus[highest] == gpus[highest].max()]
-        earliest = first_token[highest].min() * (1 + EQUAL)
-        best = min(highest, key=lambda place: (first_token[place] > earliest, tpot[place]))
-    shown = np.flatnonzero(common.targets.meets_ttft(first_token))
-    shown = shown[np.argsort(first_token[shown], kind="stable")]
-    return len(rate), at(best), [at(place) for place in shown[pareto(tpot[shown], rate[shown])]]
+    return min((pair.fastest() for pair in pairs), key=rank)
 
 
-class EnginePair(NamedTuple):
-    """A prefill and a decode engine: pairs of numbers of them; the other arrays by pair and by batch."""
-
-    prefill: PrefillRates
-    prompts: Array  # place of the batch of the prefill engine
-    transfer: float
-    prefillers: Array
-    decoders: Array
-    gpus: Array  # of all engines
-    ttft: tuple[Array, ...]  # with the ends of its interval
-    wait: Array
-    rate: Array
-    missed: Array  # the largest violation of a target
+def _front(pairs: Sequence[_Pair]) -> list[Candidate]:
+    """The Pareto front of rate and TPOT with all GPUs, of candidates that meet the target of TTFT without a queue."""
+    in_time = [pair for pair in pairs if pair.is_in_time]
+    if not in_time:
+        return []
+    size = len(pairs[0].decode.batch)
+    tpot, rates = np.tile(pairs[0].decode.tpot[0], len(in_time)), np.concatenate([pair.rates for pair in in_time])
+    return [in_time[place // size].without_queue(place % size) for place in pareto(tpot, rates).tolist()]
 
 
-def _pair(prefill: PrefillRates, decode: DecodeRates, link: ServiceLink, common: EngineMatching) -> EnginePair | None:
-    """Numbers of two engines that use no more GPUs than the link connects; None if one of each does not fit in them."""
-    transfer, limit = max(prefill.cache, decode.cache) / link.bandwidth, common.targets.ttft
-    counts = np.meshgrid(_numbers(link.most // prefill.layout.gpus), _numbers(link.most // decode.layout.gpus))
-    prefillers, decoders = (count.ravel() for count in counts)
-    gpus = prefillers * prefill.layout.gpus + decoders * decode.layout.gpus
-    possible = (link.above < gpus) & (gpus <= link.most)
-    if not possible.any():
+class Queue(NamedTuple):
+    """The prefill at the required rate, by the number of prefill engines from 1."""
+
+    place: Array  # of the prompts in a pass
+    wait: Array  # mean seconds before the prefill; infinite where the rate is not sustained
+    seconds: Array  # of both
+
+
+def _queue(prefill: PrefillRates, common: EngineMatching) -> Queue | None:
+    """The prefill at the required rate. A pass computes the number of prompts that gives the smallest sum of wait and
+    prefill. Engines are servers that take one prompt after another (M/D/c)."""
+    rate = common.targets.requests
+    if rate is None:
         return None
-    prefillers, decoders, gpus = prefillers[possible], decoders[possible], gpus[possible]
-    prompts = _prompts(prefill, decode, prefillers, decoders, np.inf if limit is None else limit - transfer)
-    rate = np.minimum(prefillers[:, None] * prefill.requests[0][prompts], decoders[:, None] * decode.requests[0])
-    ttft, wait = _first_token(prefill, prompts, prefillers, rate, common.targets.requests)
-    ttft = tuple(each + transfer for each in ttft)
-    missed = common.targets.violation(with_wait(ttft[0], wait), np.broadcast_to(decode.tpot[0], rate.shape), rate)
-    return EnginePair(prefill, prompts, transfer, prefillers, decoders, gpus, ttft, wait, rate, missed)
+    numbers = np.arange(1, common.supply.gpus // prefill.layout.gpus + 1)
+    waits = mean_wait(rate, numbers[:, None], 1 / prefill.requests[0])
+    place = np.argmin(prefill.ttft[0] + waits, axis=1)
+    wait = waits[np.arange(len(numbers)), place]
+    return Queue(place, wait, prefill.ttft[0][place] + wait)
 
 
-def _numbers(most: int) -> Array:
-    """The numbers of engines that are searched: all up to 8, then four in each doubling."""
-    numbers = [*range(1, 9)]
-    while numbers[-1] < most:
-        numbers.append(numbers[-1] + max(2, 2 ** (numbers[-1].bit_length() - 3)))
-    return np.array([number for number in numbers if number <= most], dtype=int)
+class _Pair:
+    """A prefill and a decode engine, which are repeated. `rates`: the highest requests per second of all of them, by
+    batch of the decode engine."""
 
+    def __init__(
+        self, prefill: PrefillRates, queue: Queue | None, decode: DecodeRates, link: ServiceLink, common: EngineMatching
+    ) -> None:
+        self.prefill, self.queue, self.decode, self.common, self.most = prefill, queue, decode, common, link.most
+        self.transfer = float(max(prefill.cache, decode.cache) / link.bandwidth)
+        limit = common.targets.ttft
+        self.limit = inf if limit is None else limit - self.transfer
+        """Seconds of wait and prefill at most."""
+        ready = np.flatnonzero(prefill.ttft[0] <= self.limit)
+        self.is_in_time = bool(len(ready))
+        self.place = int(
+            ready[np.argmax(prefill.requests[0][ready])] if self.is_in_time else np.argmin(prefill.ttft[0])
+        )
+        """Of the prompts in a pass with the highest rate."""
+        self.decoders, self.rates = self._matched()
 
-def _first_token(
-    prefill: PrefillRates, prompts: Array, prefillers: Array, highest: Array, required: float | None
-) -> tuple[tuple[Array, ...], Array]:
-    """The time of a prefill with its interval, and the mean wait before it, by the number of engines and by batch.
+    def _prefillers(self, decoders: Any) -> Any:
+        """The prefill engines for which so many decode engines leave GPUs."""
+        return (self.most - decoders * self.decode.layout.gpus) // self.prefill.layout.gpus
 
-    At the required rate, a pass computes the number of prompts, up to the largest, that gives the smallest sum. Engines
-    are servers that take one prompt after another (M/D/c). The wait is infinite where the rate is not sustained; TTFT
-    is then that of the largest pass, as without a required rate.
-    """
-    ttft = tuple(each[prompts] for each in prefill.ttft)
-    if required is None:
-        return ttft, np.full(prompts.shape, np.inf)
-    # Waits by the number of engines and the prompts of a pass.
-    waits = mean_wait(required, prefillers[:, None], 1 / prefill.requests[0])
-    place = _cheapest_so_far(prefill.ttft[0] + waits)
-    chosen = np.take_along_axis(place, prompts, axis=1)
-    wait = np.where(required < highest, np.take_along_axis(waits, chosen, axis=1), np.inf)
-    ends = zip(prefill.ttft, ttft, strict=True)
-    return tuple(np.where(wait < np.inf, each[chosen], full) for each, full in ends), wait
+    def _matched(self) -> tuple[Array, Array]:
+        """The number of decode engines with the highest rate, and this rate, by batch: the largest number that prefill
+        engines do not limit, or the next one."""
+        each, prompts = self.decode.requests[0], float(self.prefill.requests[0][self.place])
+        most = (self.most - self.prefill.layout.gpus) // self.decode.layout.gpus
+        low, high = np.zeros(len(each), dtype=int), np.full(len(each), most)
+        for _ in range(most.bit_length()):
+            middle = (low + high + 1) // 2
+            suffices = self._prefillers(middle) * prompts >= middle * each
+            low, high = np.where(suffices, middle, low), np.where(suffices, high, middle - 1)
+        numbers = np.array([np.maximum(low, 1), np.minimum(low + 1, most)])
+        rates = np.minimum(self._prefillers(numbers) * prompts, numbers * each)
+        better = (rates[1] > rates[0]).astype(int)
+        columns = np.arange(len(each))
+        return numbers[better, columns], rates[better, columns]
 
+    def fewest_gpus(self) -> Candidate | None:
+        """The fewest engines of both kinds that meet all targets at the required rate; None if the GPUs do not suffice
+        or no rate is required."""
+        targets, decode = self.common.targets, self.decode
+        if targets.requests is None or self.queue is None:
+            return None
+        allowed = np.flatnonzero(targets.violation(0.0, decode.tpot[0], inf, decode.step.seconds) <= 1)
+        prefillers = np.flatnonzero(np.isfinite(self.queue.seconds) & (self.queue.seconds <= self.limit))
+        if not len(allowed) or not len(prefillers):
+            return None
+        batch = int(allowed[np.argmax(decode.requests[0][allowed])])
+        decoders = int(targets.requests // decode.requests[0][batch]) + 1
+        number = int(prefillers[0])
+        if (number + 1) * self.prefill.layout.gpus + decoders * decode.layout.gpus > self.most:
+            return None
+        return self._candidate(batch, number + 1, decoders, int(self.queue.place[number]), targets)
 
-def _cheapest_so_far(values: Array) -> Array:
-    """For each place of each row, the place of the smallest value up to it."""
-    places = np.arange(values.shape[1])
-    return np.maximum.accumulate(np.where(values <= np.minimum.accumulate(values, axis=1), places, 0), axis=1)
+    def fastest(self) -> Candidate:
+        """The candidate with the highest rate that meets all targets, else the one that is nearest to them. At a
+        required rate, it has all GPUs."""
+        targets, decode = self.common.targets, self.decode
+        first = float(self.prefill.ttft[0][self.place]) + self.transfer
+        missed = targets.violation(first, decode.tpot[0], self.rates, decode.step.seconds)
+        batch = int(np.lexsort((-self.rates, np.where(missed <= 1, 0.0, missed)))[0])
+        if self.queue is None:
+            return self.without_queue(batch)
+        decoders = int(self.decoders[batch])
+        prefillers = int(self._prefillers(decoders))
+        place = self.queue.place[prefillers - 1] if np.isfinite(self.queue.seconds[prefillers - 1]) else self.place
+        return self._candidate(batch, prefillers, decoders, int(place), targets)
 
+    def without_queue(self, batch: int) -> Candidate:
+        """The candidate with this batch, without a required rate: of the numbers of engines and of prompts in a pass
+        that reach its rate, those with the earliest first token, then with the fewest GPUs."""
+        prefill, rate = self.prefill, float(self.rates[batch]) * (1 - EQUAL)
+        decoders = ceil(rate / float(self.decode.requests[0][batch]))
+        reached = np.flatnonzero(int(self._prefillers(decoders)) * prefill.requests[0] >= rate)
+        place = int(reached[np.argmin(prefill.ttft[0][reached])])
+        prefillers = ceil(rate / float(prefill.requests[0][place]))
+        return self._candidate(batch, prefillers, decoders, place, self.common.targets._replace(requests=None))
 
-def _prompts(prefill: PrefillRates, decode: DecodeRates, prefillers: Array, decoders: Array, limit: float) -> Array:
-    """The place of the batch of prompts with the shortest pass that does not lower the rate, by the number of decode
-    engines and by batch. A pass takes at most `limit` seconds; if none does, it is the shortest pass."""
-    ready = np.flatnonzero(prefill.ttft[0] <= limit)
-    places = np.full((len(decoders), len(decode.batch)), np.argmin(prefill.ttft[0]))
-    if not len(ready):
-        return places
-    needed = np.minimum(
-        (prefillers * prefill.requests[0][ready].max())[:, None], decoders[:, None] * decode.requests[0]
-    )
-    for place in ready[np.argsort(-prefill.ttft[0][ready], kind="stable")]:
-        places[(prefillers * prefill.requests[0][place])[:, None] >= needed * (1 - EQUAL)] = place
-    return places
-
-
-def _candidate(pair: EnginePair, decode: DecodeRates, engines: int, place: int, common: EngineMatching) -> Candidate:
-    """The candidate with the number of engines at `engines` and the batch at `place`."""
-    prefill, prompts, transfer = pair.prefill, int(pair.prompts[engines, place]), pair.transfer
-    prefillers, decoders = int(pair.prefillers[engines]), int(pair.decoders[engines])
-    requests = Expected(*(
-        min(prefillers * float(rate[prompts]), decoders * float(other[place]))
-        for rate, other in zip(prefill.requests, decode.requests, strict=True)
-    ))  # fmt: skip
-    limits = prefillers * prefill.requests[0][prompts] < decoders * decode.requests[0][place]
-    return Candidate(
-        device=decode.device, mode="disaggregated", layout=_times(decode.layout, decoders), formats=decode.formats,
-        gpus=int(pair.gpus[engines]), batch=int(decode.batch[place]) * decoders, chunk=None,
-        ttft=Expected(*(float(value[engines, place]) for value in pair.ttft)),
-        tpot=Expected(*(float(value[place]) for value in decode.tpot)), requests=requests, osl=common.traffic.osl,
-        memory=max(decode.memory[place].item(), prefill.memory[prompts].item()), usable=decode.usable,
-        shares=shares(prefill.step, prompts) if limits else shares(decode.step, place),
-        violation=float(pair.missed[engines, place]), largest_itl=float(decode.step.seconds[place]),
-        itl_p99=float(decode.step.seconds[place]),
-        latency_ratio=common.targets.latency_ratio(None, float(decode.tpot[0][place])),
-        decode_memory=decode.memory[place].item(),
-        largest_batch=int(decode.batch[-1]) * decoders, price=common.price, required=common.targets.requests,
-        prefill=PrefillEngines(
-            _times(prefill.layout, prefillers), int(prefill.batch[prompts]), transfer, bool(limits),
-            prefillers * float(prefill.requests[0][prompts]),
-        ),
-        mean_wait=None if common.targets.requests is None else float(pair.wait[engines, place]),
-    )  # fmt: skip
+    def _candidate(self, batch: int, prefillers: int, decoders: int, prompts: int, targets: Targets) -> Candidate:
+        """The candidate with these numbers of engines, batch and prompts of a pass, given by their places."""
+        prefill, decode = self.prefill, self.decode
+        computed, decoded = (
+            [number * float(rate[place]) for rate in rates]
+            for number, rates, place in ((prefillers, prefill.requests, prompts), (decoders, decode.requests, batch))
+        )
+        requests = Expected(*map(min, computed, decoded))
+        limits = computed[0] < decoded[0]
+        gpus = prefillers * prefill.layout.gpus + decoders * decode.layout.gpus
+        ttft = Expected(*(float(value[prompts]) + self.transfer for value in prefill.ttft))
+        wait = None
+        if targets.requests is not None and self.queue is not None:
+            wait = float(self.queue.wait[prefillers - 1]) if targets.requests < requests.value else inf
+        tpot, gap = Expected(*(float(value[batch]) for value in decode.tpot)), float(decode.step.seconds[batch])
+        first = ttft.value if wait is None else float(with_wait(ttft.value, wait))
+        supply = self.common.supply
+        return Candidate(
+            device=decode.device, mode="disaggregated", layout=_times(decode.layout, decoders), formats=decode.formats,
+            gpus=gpus, gpus_paid=supply.paid(gpus), batch=int(decode.batch[batch]) * decoders, chunk=None, ttft=ttft,
+            tpot=tpot, requests=requests, osl=self.common.traffic.osl,
+            memory=max(decode.memory[batch].item(), prefill.memory[prompts].item()), usable=decode.usable,
+            shares=shares(prefill.step, prompts) if limits else shares(decode.step, batch),
+            violation=float(targets.violation(first, tpot.value, requests.value, gap)), largest_itl=gap, itl_p99=gap,
+            joules_per_request=prefill.joules(prompts) + decode.joules(batch),
+            latency_ratio=targets.latency_ratio(None, tpot.value, gap), decode_memory=decode.memory[batch].item(),
+            largest_batch=int(decode.batch[-1]) * decoders, price=supply.price, required=targets.requests,
+            prefill=PrefillEngines(
+                _times(prefill.layout, prefillers), int(prefill.batch[prompts]), self.transfer, limits, computed[0],
+            ),
+            mean_wait=wait,
+        )  # fmt: skip
 
 
 def _times(layout: Layout, engines: int) -> Layout:

@@ -13,6 +13,7 @@ from roofmodel.devices.device import Device
 from roofmodel.engines.engine import Engine
 from roofmodel.errors import AnswerNote, Option, Text, WarningNote, WorkloadError, joined
 from roofmodel.models.architecture import Architecture
+from roofmodel.models.layers import MoE
 from roofmodel.numbers import units
 from roofmodel.options.workload import DECLARED, DEFAULTS
 from roofmodel.steps.options import auto_dtype, half_with_pipe, has_pipe, runs
@@ -75,20 +76,35 @@ def service_layouts(arch: Architecture, gpus: int, restrictions: Mapping[str, Co
 
     `restrictions` by option, such as {"tp": [4, 8]}. The experts are on every GPU of a tensor-parallel group (ep 1),
     one shard per GPU of it (ep = tp), or over any number of replicas (ep a multiple of tp), unless `ep` is given.
-    Engines whose number of GPUs is a power of two come first. With more GPUs, the same engines are searched and more.
+    Pipelines of more than 8 stages have a number that divides the layers or is a power of two, unless `pp` is given.
+    Small engines come first, and of similar ones those whose number of GPUs is a power of two. With more GPUs, the same
+    engines are searched and more.
     """
     possible = dict[Layout, None]()
+    layers = len(arch.stack.layers)
+    stages = [pp for pp in range(1, gpus + 1) if pp <= 8 or layers % pp == 0 or is_power_of_two(pp)]
     widths = [tp for tp in restrictions.get("tp", range(1, gpus + 1)) if is_possible(arch, Layout(tp))]
-    depths = [pp for pp in restrictions.get("pp", range(1, gpus + 1)) if is_possible(arch, Layout(pp=pp))]
+    depths = [pp for pp in restrictions.get("pp", stages) if pp <= gpus and is_possible(arch, Layout(pp=pp))]
+    experts = [part.experts for part in arch.parts if isinstance(part, MoE)]
     for tp, pp in product(widths, depths):
         replicas = gpus // (tp * pp)
-        shared = (1, *range(tp, tp * replicas + 1, tp)) if has_experts(arch) else (1,)
+        shared = (1, *(ep for ep in range(tp, tp * replicas + 1, tp) if experts and not any(n % ep for n in experts)))
         for ep in restrictions.get("ep", dict.fromkeys(shared)):
             engine = Layout(tp, pp, ep, max(1, ep // tp))
             for dp in restrictions.get("dp", [replicas // engine.dp * engine.dp]):
                 if 0 < dp <= replicas and dp % engine.dp == 0 and (tp * dp) % ep == 0 and is_possible(arch, engine):
                     possible[engine._replace(dp=dp)] = None
-    return sorted(possible, key=lambda layout: (not is_power_of_two(layout.engine.gpus), layout.engine.gpus))
+
+    def place(layout: Layout) -> tuple[int, bool, int]:
+        size = layout.engine.gpus
+        return search_round(layout), not is_power_of_two(size), size
+
+    return sorted(possible, key=place)
+
+
+def search_round(layout: Layout) -> int:
+    """The round of a search in which a layout is evaluated: 0 for engines of up to 8 GPUs, 1 for up to 16 …"""
+    return max(0, (layout.engine.gpus - 1).bit_length() - 3)
 
 
 def is_power_of_two(n: int) -> bool:

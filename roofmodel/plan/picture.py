@@ -57,7 +57,7 @@ def _draw(figure: Figure, axes: Axes, plan: ServingPlan) -> None:
         figure.text(0.68, y - 0.01, remark, color="0.35", fontsize=8)
         y -= 0.03
     ends = [along[0], *([along[-1]] if len(along) > 1 else []), *([best] if best is not None and best.meets else [])]
-    signs = {(1 / end.tpot.value, end.per_gpu.value): f"batch {end.batch}" for end in ends}
+    signs = {(1 / end.tpot.value, end.highest_per_paid_gpu.value): f"batch {end.batch}" for end in ends}
     canvas.place_labels(axes, [(label, place) for place, label in signs.items()], figure.dpi)
 
 
@@ -71,4 +71,4 @@ def _series(plan: ServingPlan) -> dict[str, list[Candidate]]:
 
 
 def _places(points: Sequence[Candidate]) -> tuple[list[float], list[float]]:
-    return [1 / point.tpot.value for point in points], [point.per_gpu.value for point in points]
+    return [1 / point.tpot.value for point in points], [point.highest_per_paid_gpu.value for point in points]

@@ -7,6 +7,7 @@ Each pair of a layout and formats is one piece: one pass over the model evaluate
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from math import inf
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number
 from roofmodel.options.values import EngineName, ProgressCallback, no_progress
 from roofmodel.options.workload import valid
-from roofmodel.plan.candidate import Candidate, Targets, candidate, with_wait
+from roofmodel.plan.candidate import Candidate, Supply, Targets, candidate, with_wait
 from roofmodel.plan.disaggregated import (
     DecodeRates,
     EngineMatching,
@@ -41,13 +42,22 @@ from roofmodel.plan.layouts import (
     no_format,
     no_layout,
     price_notes,
+    search_round,
     service_layouts,
     within,
 )
-from roofmodel.plan.queueing import FullBatches, fewest_engines
+from roofmodel.plan.queueing import FullBatches, fewest_engines, partial_load
 from roofmodel.plan.ranking import Ranked, format_text, front, layout_text, name, ranked, violation_text
-from roofmodel.plan.request import MODES, ServiceRequest
-from roofmodel.plan.serving import Points, RequestLengths, batches, largest_batch, pareto, steady_states
+from roofmodel.plan.request import MODES, MOST_SEARCHED_GPUS, ServiceRequest
+from roofmodel.plan.serving import (
+    Points,
+    RequestLengths,
+    batches,
+    largest_batch,
+    pareto,
+    prompt_limit,
+    steady_states,
+)
 from roofmodel.plan.speculation import (
     Speculation,
     check_generates,
@@ -65,16 +75,13 @@ from roofmodel.steps.routing import check_routing, read_routing, routing_notes
 from roofmodel.sweep.processes import in_processes
 from roofmodel.sweep.sweep import prices_by_device
 
-EngineKey = tuple[str, Layout, Formats]
-"""Device, layout and formats of an engine."""
-
 
 class Service(NamedTuple):
     """A request as the pieces of the search use it: with the draft model, the routing of the model, the engine."""
 
     traffic: RequestLengths
     targets: Targets
-    gpus: int
+    gpus: int | None  # None: as few as suffice
     memory_utilization: float | None = None
     speculation: Speculation | None = None
     modes: tuple[str, ...] = MODES
@@ -83,10 +90,21 @@ class Service(NamedTuple):
     engine_option: tuple[tuple[str, str], ...] = ()
     limits: Mapping[str, int | None] = {}
     """The options that the servers are started with."""
+    chunk: int | None = None
+
+    @property
+    def most_gpus(self) -> int:
+        """The GPUs that are searched at most."""
+        return self.gpus or MOST_SEARCHED_GPUS
+
+    def supply(self, price: float | None) -> Supply:
+        """The GPUs of a device: without a required rate, all are paid for."""
+        return Supply(self.most_gpus, price, self.targets.requests is None)
 
 
 class Piece(NamedTuple):
-    """One layout with one set of formats on one device."""
+    """One layout with one set of formats on one device. At a required rate it has fewer engines if they suffice, unless
+    their number is given."""
 
     arch: Architecture
     device: Device
@@ -95,6 +113,7 @@ class Piece(NamedTuple):
     service: Service
     price: float | None = None
     separates: bool = True  # whether its engine is also one of disaggregated serving
+    is_fixed: bool = False  # whether the number of engines is given
 
 
 class Shortage(NamedTuple):
@@ -108,12 +127,11 @@ class Shortage(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The result of a piece: the number of its candidates, the best or nearest one, its engine's full batches, the
-    Pareto front; the rates of one engine that only decodes or only computes prompts."""
+    """The result of a piece: the number of its candidates, the best or nearest one, the Pareto front; the rates of one
+    engine that only decodes or only computes prompts."""
 
     points: int = 0
     best: Candidate | None = None
-    full: FullBatches | None = None  # of the best candidate's engine, if it is mixed and a rate is required
     front: tuple[Candidate, ...] = ()
     shortage: Shortage | None = None
     decode: DecodeRates | None = None
@@ -156,13 +174,14 @@ def plan(
     load_remarks = [note for device in devices for note in load_notes(device, LoadSettings(None, request.power_limit))]
     devices = [under_load(device, request) for device in devices]
     engine_name = loaded.id
-    gpus, restricted, seconds = service.gpus, request.search, float(request.time_limit)
+    gpus, restricted, seconds = service.most_gpus, request.search, float(request.time_limit)
     prices = prices_by_device(request.price, devices)
     searched = {device.id: formats(arch, device, loaded, restricted) for device in devices}
     is_given = not restricted.keys().isdisjoint({"tp", "pp", "ep"})
     pieces = [
         Piece(
-            arch, device, layout, form, service, prices.get(device.id), is_given or is_power_of_two(layout.engine.gpus)
+            arch, device, layout, form, service, prices.get(device.id),
+            is_given or is_power_of_two(layout.engine.gpus), "dp" in restricted,
         )
         for layout in service_layouts(arch, gpus, restricted)
         for device in devices
@@ -172,16 +191,12 @@ def plan(
         raise WorkloadError(
             *(no_layout(arch, gpus, restricted) if any(searched.values()) else no_format(devices, restricted))
         )
-    results = list(_reported(within(_evaluated(pieces, request.cluster), seconds), len(pieces), progress))
-    pairs, apart, apart_points = _disaggregated(results, devices, service, prices)
-    points = [*(point for result in results for point in result.front), *apart_points]
-    best = [*(result.best for result in results if result.best is not None), *apart]
-    shortages = [result.shortage for result in results if result.shortage is not None]
-    full = {
-        _engine_key(result.best): result.full
-        for result in results
-        if result.best is not None and result.full is not None
-    }
+    search = _Search(devices, service, prices, request)
+    search.run(pieces, seconds, progress)
+    found = search.found
+    apart, apart_front, pairs = search.disaggregated()
+    best = [*(each.best for each in found if each.best is not None), *apart]
+    shortages = [each.shortage for each in found if each.shortage is not None]
     best_ranked = [
         entry._replace(candidate=entry.candidate._replace(engine=engine_name))
         for entry in ranked(best, request.top, service.targets)
@@ -190,54 +205,94 @@ def plan(
     if shortages and not best:
         nearest = min(shortages, key=lambda shortage: shortage.needed / shortage.usable)
     serving_plan = ServingPlan(
-        model=arch.name, devices=tuple(device.id for device in devices), service=service,
-        ranked=tuple(_with_engines_needed(best_ranked, full, service.targets)), front=tuple(front(points)),
-        shortage=nearest,
-        searched=pairs + sum(result.points for result in results), layouts=len(results), notes=(),
-        complete=len(results) == len(pieces),
+        model=arch.name, devices=tuple(device.id for device in devices), service=service, ranked=tuple(best_ranked),
+        front=tuple(front([*(point for each in found for point in each.front), *apart_front])), shortage=nearest,
+        searched=pairs + sum(each.points for each in found), layouts=len(found), notes=(),
+        complete=search.done == len(pieces),
     )  # fmt: skip
     evaluated = [device for device in devices if searched[device.id]]
-    remarks = (*_notes(serving_plan, pieces, prices, full), *device_notes(devices, evaluated))
+    remarks = (*_notes(serving_plan, pieces, prices), *device_notes(devices, evaluated))
     remarks = (*remarks, *dict.fromkeys(_kernel_notes(arch, evaluated, serving_plan)))
     if not serving_plan.complete:
-        remarks = (incomplete(len(results), len(pieces), seconds), *remarks)
+        remarks = (incomplete(search.done, len(pieces), seconds), *remarks)
     if "auto" in restricted.get("dtype", ()):
         remarks = (*auto_dtype_notes(arch), *remarks)
     return serving_plan._replace(notes=(*arch.notes, *load_remarks, *routing_remarks, *remarks))
 
 
-def _with_engines_needed(
-    shown: Iterable[Ranked], full: Mapping[EngineKey, FullBatches], targets: Targets
-) -> Iterator[Ranked]:
-    """The candidates, with the number of engines that meet the targets at the required rate where they are mixed."""
-    for entry in shown:
-        if entry.candidate.meets and targets.requests is not None:
-            needed = _fewest_engines(entry.candidate, full, targets, entry.candidate.layout.engines)
-            entry = entry._replace(candidate=entry.candidate._replace(engines_needed=needed))
-        yield entry
+class _Search:
+    """The results of a search. At a required rate, engines with more GPUs than the last of the candidates that may be
+    shown are not evaluated."""
 
+    def __init__(
+        self, devices: Sequence[Device], service: Service, prices: Mapping[str, float], request: ServiceRequest
+    ) -> None:
+        self.devices, self.service, self.prices, self.request = devices, service, prices, request
+        self.found: list[Found] = []
+        self.done = 0  # pieces, with those that need not be evaluated
 
-def _fewest_engines(
-    candidate: Candidate, full: Mapping[EngineKey, FullBatches], targets: Targets, most: int
-) -> int | None:
-    """The smallest number of a mixed candidate's engines that sustain the required rate and meet the target of TTFT;
-    `most` if no smaller number does, None in disaggregated serving."""
-    if candidate.chunk is None or targets.requests is None:
-        return None
-    batch = candidate.batch // candidate.layout.engines
-    limit = inf if targets.ttft is None else targets.ttft
-    return fewest_engines(full[_engine_key(candidate)], batch, candidate.chunk, targets.requests, most, limit)
+    def run(self, pieces: Sequence[Piece], seconds: float, progress: ProgressCallback) -> None:
+        """Evaluate the pieces, the small engines first, until the time limit."""
+        for result in within(self._results(pieces), seconds):
+            self.done += 1
+            if result is not None:
+                self.found.append(result)
+            progress("layouts", self.done, len(pieces))
 
+    def _results(self, pieces: Sequence[Piece]) -> Iterator[Found | None]:
+        """The result of each piece, None for those that need not be evaluated."""
+        for number, several in groupby(pieces, key=lambda piece: search_round(piece.layout)):
+            limits = self._most_gpus() if number else {}
+            needed = list[Piece]()
+            for piece in several:
+                if piece.layout.engine.gpus > limits.get(piece.device.id, inf):
+                    yield None
+                else:
+                    needed.append(piece)
+            yield from _evaluated(needed, self.request.cluster)
 
-def _engine_key(candidate: Candidate) -> EngineKey:
-    return candidate.device, candidate.layout, candidate.formats
+    def _most_gpus(self) -> dict[str, int]:
+        """By device, the GPUs of the last candidate that may be shown, if enough meet the required rate and targets."""
+        if self.service.targets.requests is None:
+            return {}
+        gpus: dict[str, list[int]] = {}
+        for each in [*(one.best for one in self.found), *self.disaggregated()[0]]:
+            if each is not None and each.meets:
+                gpus.setdefault(each.device, []).append(each.gpus)
+        top = self.request.top
+        return {device: sorted(several)[top - 1] for device, several in gpus.items() if len(several) >= top}
+
+    def disaggregated(self) -> tuple[list[Candidate], list[Candidate], int]:
+        """The best candidate of each decode engine with engines of its own for prefill, candidates for the Pareto
+        front, and the number of all."""
+        best, points, searched, service = list[Candidate](), list[Candidate](), 0, self.service
+        for device in self.devices:
+            links = service_links(device, service.most_gpus)
+            prefill = [each for one in self.found if (each := one.prefill) and each.device == device.id]
+            decode = [rates for one in self.found if (rates := one.decode) and rates.device == device.id]
+            if not links or not prefill:
+                continue
+            common = EngineMatching(
+                service.supply(self.prices.get(device.id)), service.traffic, service.targets, links
+            )  # fmt: skip
+            for count, best_match, several in matched(prefill, decode, common):
+                searched += count
+                best.append(best_match)
+                points += several
+        return best, points, searched
 
 
 def _service(
     arch: Architecture, request: ServiceRequest, drafter: Architecture | None
 ) -> tuple[Service, Iterable[Text]]:
     """The request for this model, and notes on its routing. Raises WorkloadError if it is invalid for the model."""
-    limits = [None if limit is None else float(limit) for limit in (request.ttft, request.tpot, request.requests)]
+    if request.gpus is None and request.requests is None:
+        raise WorkloadError(
+            Option("gpus"), " is missing; try ", Option("gpus", 8), ", or ", Option("requests", "5/s"),
+            " for the smallest number of GPUs",
+        )  # fmt: skip
+    given = (request.ttft, request.tpot, request.requests, request.itl_p99)
+    limits = [None if limit is None else float(limit) for limit in given]
     service = Service(
         RequestLengths(request.isl, request.osl), Targets(*limits), request.gpus, request.memory_utilization,
         speculation_of(arch, request, drafter), tuple(request.mode or MODES),
@@ -247,13 +302,14 @@ def _service(
             "max_len": request.max_len or request.isl + request.osl, "token_budget": request.token_budget,
             "max_seqs": request.max_seqs,
         },
+        chunk=request.chunk,
     )  # fmt: skip
     if not has_experts(arch):
         unused = request.routing is not None
         return service, [ignored("routing", f"{arch.name} has no experts")] * unused
     routing = UNIFORM if request.routing is None else read_routing(request.routing)
     check_routing(arch, routing)
-    return service._replace(routing=routing), routing_notes(arch, routing, service.gpus)
+    return service._replace(routing=routing), routing_notes(arch, routing, service.most_gpus)
 
 
 def _evaluated(pieces: Sequence[Piece], cluster: str | None) -> Iterator[Found]:
@@ -264,43 +320,7 @@ def _evaluated(pieces: Sequence[Piece], cluster: str | None) -> Iterator[Found]:
     return evaluate_on_cluster(evaluate, pieces, cluster)
 
 
-def _reported(results: Iterable[Found], total: int, progress: ProgressCallback) -> Iterator[Found]:
-    for done, result in enumerate(results, 1):
-        progress("layouts", done, total)
-        yield result
-
-
-def _disaggregated(
-    results: Sequence[Found], devices: Sequence[Device], service: Service, prices: Mapping[str, float]
-) -> tuple[int, list[Candidate], list[Candidate]]:
-    """The number of candidates with engines of their own for prefill and decode, the best of each decode engine, and
-    candidates for the Pareto front."""
-    searched, best = 0, list[Candidate]()
-    points: list[Candidate] = []
-    for device in devices:
-        links = service_links(device, service.gpus)
-        prefill = [
-            result.prefill for result in results if result.prefill is not None and result.prefill.device == device.id
-        ]
-        decode = [
-            result.decode for result in results if result.decode is not None and result.decode.device == device.id
-        ]
-        if not links or not prefill:
-            continue
-        common = EngineMatching(service.gpus, service.traffic, service.targets, prices.get(device.id), links)
-        for count, best_match, several in matched(prefill, decode, common):
-            searched += count
-            best.append(best_match)
-            points += several
-    return searched, best, points
-
-
-def _notes(
-    serving_plan: ServingPlan,
-    pieces: Sequence[Piece],
-    prices: Mapping[str, float],
-    full: Mapping[EngineKey, FullBatches],
-) -> Iterator[Text]:
+def _notes(serving_plan: ServingPlan, pieces: Sequence[Piece], prices: Mapping[str, float]) -> Iterator[Text]:
     if serving_plan.shortage is not None:
         short = serving_plan.shortage
         yield WarningNote(
@@ -311,8 +331,8 @@ def _notes(
     elif not serving_plan.meets and serving_plan.ranked:
         nearest, targets = serving_plan.ranked[0].candidate, serving_plan.service.targets
         yield WarningNote(
-            f"no layout meets the targets; the nearest is {_described(nearest)}: "
-            f"{violation_text(nearest, targets.ttft, targets.tpot)}{_reachable_rate(serving_plan, nearest, full)}"
+            f"no layout meets the targets; the nearest is {_described(nearest)}: {violation_text(nearest, targets)}",
+            *_reachable_rate(serving_plan),
         )
     busy = [entry.rank for entry in serving_plan.ranked if entry.candidate.prefill and entry.candidate.prefill.limits]
     if busy and serving_plan.service.targets.requests is None:
@@ -349,35 +369,20 @@ def _described(candidate: Candidate) -> str:
     return f"{name(candidate)}, {format_text(candidate)}, batch {candidate.batch} on {candidate.device}"
 
 
-def _reachable_rate(serving_plan: ServingPlan, nearest: Candidate, full: Mapping[EngineKey, FullBatches]) -> str:
-    """The highest rate within the latencies without a queue, and the GPUs that reach the required rate with the same
-    engines; no text if no candidate has such latencies or no rate is required."""
-    targets = serving_plan.service.targets
-    in_time = [
-        candidate for candidate in serving_plan.front if targets.tpot is None or candidate.tpot.value <= targets.tpot
-    ]
-    if not in_time or targets.requests is None:  # the candidates of the front meet the target of TTFT
-        return ""
+def _reachable_rate(serving_plan: ServingPlan) -> Iterator[Text]:
+    """The highest rate within the latencies without a queue; no text if no candidate has such latencies or no rate is
+    required."""
+    targets = serving_plan.service.targets._replace(ttft=None, requests=None)
+    # the candidates of the front meet the target of TTFT
+    in_time = [each for each in serving_plan.front if targets.latency_ratio(None, each.tpot.value, each.itl_p99) <= 1]
+    if not in_time or serving_plan.service.targets.requests is None:
+        return
     highest = max(in_time, key=lambda candidate: candidate.requests.value)
-    enough = _sufficient_gpus(highest, targets, full)
-    if highest == nearest:
-        return f"; {enough}"
-    without = "" if targets.ttft is None else " without a queue"
     rate = units.significant(highest.requests.value)
-    return f"; with these latencies, the highest rate{without} is {rate} requests/s, of {_described(highest)}; {enough}"
-
-
-def _sufficient_gpus(candidate: Candidate, targets: Targets, full: Mapping[EngineKey, FullBatches]) -> str:
-    """The GPUs of these engines that sustain the required rate; of mixed engines, with the wait."""
-    per_engine = candidate.gpus // candidate.layout.engines
-    most = 8 * (candidate.sufficient_gpus or 1) // per_engine  # with so many, each engine has few sequences
-    needed = None if targets.ttft is None else _fewest_engines(candidate, full, targets, most)
-    if needed is None:
-        apart = "" if targets.ttft is None else " (the wait is not considered)"
-        return f"{candidate.sufficient_gpus} GPUs suffice at this rate per GPU{apart}"
-    if needed < most:
-        return f"{needed * per_engine} GPUs with such engines meet all targets, including the wait"
-    return f"{candidate.sufficient_gpus} GPUs reach the required rate, but with the wait, TTFT exceeds its target"
+    without = "" if serving_plan.service.targets.ttft is None else " without a queue"
+    yield f"; with these latencies, the highest rate{without} is {rate} requests/s, of {_described(highest)}"
+    if serving_plan.service.gpus is not None:
+        yield from ("; the smallest number of GPUs that suffices is the answer without ", Option("gpus"))
 
 
 def _request_notes(arch: Architecture, service: Service) -> Iterator[Text]:
@@ -427,47 +432,80 @@ def evaluate(piece: Piece) -> Found:
     times = generation_times(served, service.speculation, traffic.isl + traffic.osl // 2, sequences)
     result = Found()
     if "mixed" in service.modes:
-        points, full = steady_states(served, traffic, stored, times, service.targets.requests, layout.engines)
-        result = _mixed(piece, served, points, largest)._replace(full=full)
-    if "disaggregated" in service.modes and piece.separates and layout.engine.gpus < service.gpus:
+        points, full = steady_states(served, traffic, stored, times, service.chunk)
+        fits = np.full(len(points.batch), True) if served.usable is None else points.memory <= served.usable
+        if fits.any():
+            result = _Mixed(piece, served, points.at(fits), full.at(fits), largest).found(len(fits))
+        elif len(fits):
+            result = Found(len(fits), shortage=_shortage(piece, served, points.memory.min().item()))
+    if "disaggregated" in service.modes and piece.separates and layout.engine.gpus < service.most_gpus:
         decode = decode_rates(served, traffic, stored, times)
         prefill = prefill_rates(served, traffic, weights)
         result = result._replace(decode=decode, prefill=prefill)
     return result
 
 
-def _mixed(piece: Piece, served: ServingReplica, points: Points, largest: int) -> Found:
-    """The candidates on engines that compute prefill and decode together."""
-    fitting = points if served.usable is None else points.at(points.memory <= served.usable)
-    if len(fitting.batch):
-        return _chosen(piece, served, fitting, len(points.batch), largest)
-    if not len(points.batch):
-        return Found()
-    return Found(len(points.batch), shortage=_shortage(piece, served, points.memory.min().item()))
-
-
 def _shortage(piece: Piece, served: ServingReplica, needed: Number) -> Shortage:
     return Shortage(piece.device.id, piece.layout, piece.formats, needed, served.usable)
 
 
-def _chosen(piece: Piece, served: ServingReplica, points: Points, searched: int, largest: int) -> Found:
-    """The best or nearest of the points, and their Pareto front."""
-    targets, layout = piece.service.targets, piece.layout
+class _Mixed:
+    """The candidates with engines that compute prefill and decode: the points of an engine, and the most engines."""
 
-    def at(place: Any) -> Candidate:
+    def __init__(self, piece: Piece, served: ServingReplica, points: Points, full: FullBatches, largest: int) -> None:
+        self.piece, self.served, self.points, self.full, self.largest = piece, served, points, full, largest
+        self.targets, self.engines = piece.service.targets, piece.layout.engines
+
+    def found(self, searched: int) -> Found:
+        """The best or nearest of the candidates, and their Pareto front."""
+        points, targets = self.points, self.targets
+        best = self._fewest_gpus() or self._fastest()
+        in_time = np.flatnonzero(targets.meets_ttft(points.ttft[0]))
+        shown = in_time[pareto(points.tpot[0][in_time], points.requests[0][in_time])]
+        without_rate = targets._replace(requests=None)
+        front = (self._candidate(int(place), self.engines, points.ttft, None, without_rate) for place in shown)
+        return Found(searched, best, front=tuple(front))
+
+    def _fewest_gpus(self) -> Candidate | None:
+        """The candidate with the fewest engines that meet all targets at the required rate, of the batch with the
+        highest rate within the latencies; None if no number does, or without a required rate."""
+        points, targets = self.points, self.targets
+        if targets.requests is None:
+            return None
+        allowed = np.flatnonzero(targets.violation(0.0, points.tpot[0], inf, points.itl_p99) <= 1)
+        if not len(allowed):
+            return None
+        place = int(allowed[np.argmax(points.requests[0][allowed])])
+        limit = inf if targets.ttft is None else targets.ttft
+        needed = fewest_engines(self.full, place, targets.requests, self.engines, limit)
+        if needed is None:
+            return None
+        found = self._at_rate(place, self.engines if self.piece.is_fixed else needed, targets.requests)
+        return found._replace(engines_needed=needed)
+
+    def _fastest(self) -> Candidate:
+        """The candidate with all engines and the highest rate that meets all targets, else the nearest one."""
+        points, targets = self.points, self.targets
+        ttft, wait, first_token = points.ttft, None, points.ttft[0]
+        if targets.requests is not None:
+            ttft, wait = partial_load(self.full, targets.requests, self.engines)
+            first_token = with_wait(ttft[0], wait)
+        missed = targets.violation(first_token, points.tpot[0], points.requests[0] * self.engines, points.itl_p99)
+        excluded = np.zeros(len(missed)) if wait is None else targets.excludes_wait(wait)
+        unmet = np.where(missed <= 1, 0.0, missed)
+        place = int(np.lexsort((points.tpot[0], -points.requests[0], unmet, excluded))[0])
+        return self._candidate(place, self.engines, ttft, None if wait is None else float(wait[place]), targets)
+
+    def _at_rate(self, place: int, engines: int, rate: float) -> Candidate:
+        load = partial_load(self.full, rate, engines)
+        return self._candidate(place, engines, load.ttft, float(load.wait[place]), self.targets)
+
+    def _candidate(
+        self, place: int, engines: int, ttft: Sequence[Any], wait: float | None, targets: Targets
+    ) -> Candidate:
+        service = self.piece.service
         return candidate(
-            served, layout, points, int(place), osl=piece.service.traffic.osl, targets=targets, price=piece.price,
-            largest=largest,
+            self.served, engines, self.points, place, ttft=ttft, wait=wait, osl=service.traffic.osl, targets=targets,
+            supply=service.supply(self.piece.price), largest=self.largest,
+            chunk=prompt_limit(self.served, service.traffic.isl, service.chunk),
         )  # fmt: skip
-
-    first_token = with_wait(points.ttft[0], points.wait)
-    missed = targets.violation(first_token, points.tpot[0], points.requests[0] * layout.engines)
-    rates, met = points.requests[0], missed <= 1
-    best = (
-        np.lexsort((points.tpot[0], -rates, ~met))[0]
-        if met.any()
-        else np.lexsort((missed, targets.excludes_wait(points.wait)))[0]
-    )
-    in_time = np.flatnonzero(targets.meets_ttft(first_token))
-    shown = in_time[pareto(points.tpot[0][in_time], rates[in_time])]
-    return Found(searched, at(best), front=tuple(map(at, shown)))

@@ -20,14 +20,11 @@ The wait is the sum of three waits, each with its own approximation: for a free 
 running step, and for the chunks of earlier prompts. Near the highest rate, the first and the last overlap, so that the
 sum is an upper estimate.
 
-- Places and prompts are M/D/c queues. A sequence keeps a place for (osl - 1) / a steps. Each microbatch computes one
-  prompt after another.
+- Places and prompts are M/D/c queues. A sequence keeps a place for (osl - 1) / a steps. A prompt keeps its microbatch
+  for its part of a step that is full of prompts.
 - A step runs with probability 1 - exp(-m), where m is the mean number of requests per microbatch, rate × seconds in
   service, by Little's law. This is the probability that an M/G/∞ queue is not empty: its requests are Poisson
   distributed, and it never makes a request wait. The running step ends after E[step²] / (2 E[step]) seconds on average.
-
-A chunk for several prompts contains fewer of them at a low rate. TTFT and wait are those of the number of prompts up to
-the chunk's that gives the smallest sum.
 """
 
 from __future__ import annotations
@@ -80,30 +77,26 @@ def _probability_of_waiting(work: Any, load: Any, servers: Any) -> Any:
 
 
 class FullBatches(NamedTuple):
-    """Full batches of an engine: arrays by batch, by chunk, or by both."""
+    """Full batches of an engine: arrays by batch, ascending."""
 
-    batch: Array  # sequences of the engine, ascending
-    prompts: Array  # in a chunk
-    tokens: Array  # of a chunk
-    parts: Array  # chunks of a prompt
-    filled: Array  # whether the chunks suffice to fill the batch
+    batch: Array  # sequences of the engine
     requests: Array  # per second
-    ttft: tuple[Array, ...]  # seconds, with the ends of the interval
+    ttft: tuple[Array, ...]  # seconds of a prefill in steps, with the ends of its interval
     remaining: Array  # mean seconds from a random time to the end of the step
+    prompt: Array  # seconds for which a prompt keeps a microbatch, in full steps
     microbatches: int  # of the engine, in flight at a time
     outside_steps: float = 0.0  # seconds of TTFT that the engine's host adds
 
-    def with_chunks(self, chunks: Array) -> FullBatches:
-        """With these chunks only, given by their places."""
+    def at(self, places: Array) -> FullBatches:
+        """The batches at these places or where this mask is true."""
         return FullBatches(
-            self.batch, self.prompts[chunks], self.tokens[chunks], self.parts[chunks], self.filled[:, chunks],
-            self.requests[:, chunks], tuple(each[:, chunks] for each in self.ttft), self.remaining[:, chunks],
-            self.microbatches, self.outside_steps,
+            self.batch[places], self.requests[places], tuple(each[places] for each in self.ttft),
+            self.remaining[places], self.prompt[places], self.microbatches, self.outside_steps,
         )  # fmt: skip
 
 
 class PartialLoad(NamedTuple):
-    """By batch and chunk: TTFT with the ends of its interval, and the mean wait before it, in seconds.
+    """By batch: TTFT with the ends of its interval, and the mean wait before it, in seconds.
 
     Where the rate is not sustained, the wait is infinite and TTFT is that of the full batch.
     """
@@ -114,59 +107,39 @@ class PartialLoad(NamedTuple):
 
 def partial_load(full: FullBatches, rate: float, engines: int) -> PartialLoad:
     """The prefill of `engines` equal engines at `rate` requests per second, which arrive at random."""
-    load = PartialLoad(tuple(np.array(each) for each in full.ttft), np.full(full.requests.shape, inf))
-    fewer: tuple[Any, Any] | None = None  # TTFT and wait with fewer whole prompts in a chunk
-    for chunk in range(len(full.prompts)):
-        ttft, wait = _with_chunk(full, chunk, rate, engines)
-        if full.parts[chunk] == 1:
-            if fewer is not None:
-                better = fewer[0][0] + fewer[1] < ttft[0] + wait
-                ttft, wait = np.where(better, fewer[0], ttft), np.where(better, fewer[1], wait)
-            fewer = ttft, wait
-        load.wait[:, chunk] = np.where(rate < full.requests[:, chunk] * engines, wait, inf)
-        for own, value in zip(load.ttft, ttft, strict=True):
-            own[:, chunk] = np.where(load.wait[:, chunk] < inf, value, own[:, chunk])
-    return load
+    highest = np.maximum.accumulate(full.requests)  # a larger batch has no lower rate
+
+    def at_rate(values: Array) -> Any:
+        return np.interp(rate / engines, highest, values)
+
+    ttft = [at_rate(each) for each in full.ttft]
+    in_place = at_rate(full.batch / full.requests)
+    servers = full.microbatches * engines
+    running = -np.expm1(-rate * (in_place + ttft[0]) / servers) * at_rate(full.remaining)
+    prompts = mean_wait(rate, servers, at_rate(full.prompt))
+    # a request waits for a place only while the batch is full
+    place = mean_wait(rate, full.batch * engines, full.batch / full.requests)
+    sustained = rate < full.requests * engines
+    wait = np.where(sustained, place + running + prompts, inf)
+    ends = zip(ttft, full.ttft, strict=True)
+    return PartialLoad(tuple(np.where(wait < inf, each, at_full) + full.outside_steps for each, at_full in ends), wait)
 
 
-def fewest_engines(full: FullBatches, batch: int, chunk: int, rate: float, most: int, limit: float) -> int:
+def fewest_engines(full: FullBatches, place: int, rate: float, most: int, limit: float) -> int | None:
     """The smallest number of engines that sustain `rate` requests per second, with at most `limit` seconds of wait and
-    prefill, if each has this batch and chunks of so many tokens; `most` if no smaller number does.
+    prefill, if each has the batch at `place`; None if `most` do not suffice.
 
     With more engines, each has a lower load, so that wait and prefill take less time.
     """
-    row, column = (int(np.flatnonzero(sizes == size)[0]) for sizes, size in ((full.batch, batch), (full.tokens, chunk)))
-    with_fewer_prompts = np.flatnonzero((full.parts == 1) & (np.arange(len(full.parts)) < column))
-    own = full.with_chunks(np.append(with_fewer_prompts, column))
+    own = full.at(np.arange(place + 1))
 
     def suffices(engines: int) -> bool:
         load = partial_load(own, rate, engines)
-        wait = load.wait[row, -1]
-        return bool(wait < inf and load.ttft[0][row, -1] + own.outside_steps + wait <= limit)
+        return bool(load.wait[-1] < inf and load.ttft[0][-1] + load.wait[-1] <= limit)
 
-    sustaining = range(min(int(rate // full.requests[row, column]) + 1, most), most)
-    return sustaining.start + bisect_left(sustaining, True, key=suffices)
-
-
-def _with_chunk(full: FullBatches, chunk: int, rate: float, engines: int) -> tuple[Any, Any]:
-    """TTFT with its interval, and the wait, by batch, with chunks of this number of prompts."""
-    filled = full.filled[:, chunk]
-    shape = (len(full.ttft), len(full.batch))
-    if not filled.any():
-        return np.full(shape, inf), np.full(shape[1], inf)
-    requests = np.maximum.accumulate(full.requests[filled, chunk])  # a larger batch has no lower rate
-
-    def at_rate(values: Any) -> Any:
-        return np.interp(rate / engines, requests, values)
-
-    ttft = np.array([at_rate(each[filled, chunk]) for each in full.ttft])
-    if rate >= requests[-1] * engines:
-        return np.full(shape, inf), np.full(shape[1], inf)
-    in_place = at_rate(full.batch[filled] / full.requests[filled, chunk])
-    servers = full.microbatches * engines
-    running = -np.expm1(-rate * (in_place + ttft[0]) / servers) * at_rate(full.remaining[filled, chunk])
-    prompts = mean_wait(rate, servers, ttft[0] / full.prompts[chunk])
-    # a request waits for a place only while the batch is full
-    in_full_batch = np.where(filled, full.batch / full.requests[:, chunk], in_place)
-    place = mean_wait(rate, full.batch * engines, in_full_batch)
-    return np.broadcast_to(ttft[:, None], shape), place + running + prompts
+    least = int(rate // full.requests[place]) + 1
+    if least > most or not suffices(most):
+        return None
+    if limit == inf:
+        return least
+    return least + bisect_left(range(least, most), True, key=suffices)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from math import log, sqrt
 from typing import Literal, NamedTuple, Protocol, TypeVar
 
 from roofmodel.numbers import units
-from roofmodel.plan.candidate import EQUAL, NO_TARGETS, Candidate, Targets
+from roofmodel.plan.candidate import NO_TARGETS, Candidate, Targets
 from roofmodel.plan.layouts import Layout
 from roofmodel.timing.timing import Expected
 
@@ -21,6 +22,8 @@ NEAR_CAPACITY = 0.85
 """From this part of the usable memory on, memory capacity is named as what raises the limit."""
 NOTHING_DIFFERS = "no part of the step differs by much"
 LOWER_BOUND = "a lower bound of its time, as the device is not calibrated"
+SMALL_CHANGE = 0.005
+"""Rates and costs with a smaller relative difference are said to be the same."""
 NEAR_TARGET = 0.9
 """From this part of a latency target on, the target is named."""
 
@@ -32,13 +35,15 @@ class Ranked(NamedTuple):
     rank: int
     ties_with: tuple[int, ...]
     reason: str
+    short_reason: str  # its first part, with the rank of the other candidate
     limit: str  # what would raise its rate
 
 
 def ranked(candidates: Iterable[Candidate], count: int, targets: Targets = NO_TARGETS) -> list[Ranked]:
-    """The first candidates in order, and the best one of each device. Those that meet the targets come first, by rate
-    per GPU (by cost, if all have prices), at an equal rate by the first token and TPOT; then the others by how far they
-    miss them, those with an infinite wait last if TTFT is limited. Of each, lower bounds come after expected times."""
+    """The first candidates in order, and the best one of each device. Those that meet the targets come first, by the
+    rate that they serve for each GPU that is paid for (for each dollar, if all have prices), at an equal one by their
+    highest rate, then by the first token and TPOT; then the others by how far they miss them, those with an infinite
+    wait last if TTFT is limited. Of each, lower bounds come after expected times."""
 
     def distance(candidate: Candidate) -> tuple[bool, bool, float, float]:
         excluded = candidate.mean_wait is not None and bool(targets.excludes_wait(candidate.mean_wait))
@@ -46,22 +51,27 @@ def ranked(candidates: Iterable[Candidate], count: int, targets: Targets = NO_TA
 
     candidates = list(candidates)
     priced = all(candidate.price is not None for candidate in candidates)
-    meeting, bounds = (
-        sorted(
-            (candidate for candidate in candidates if candidate.meets and candidate.calibrated == is_calibrated),
-            key=lambda candidate: -_merit(candidate, priced).value,
-        )
-        for is_calibrated in (True, False)
-    )
-    missing = sorted((candidate for candidate in candidates if not candidate.meets), key=distance)
-    ordered = [*_by_latency(meeting, priced), *_by_latency(bounds, priced), *missing]
+
+    def place(candidate: Candidate) -> tuple[bool, float, float, float, float]:
+        return (
+            not candidate.calibrated, -_rounded(candidate.per_paid_gpu / ((priced and candidate.price) or 1.0)),
+            -_rounded(candidate.requests.value), candidate.first_token, candidate.tpot.value,
+        )  # fmt: skip
+
+    ordered = sorted((candidate for candidate in candidates if candidate.meets), key=place)
+    ordered += sorted((candidate for candidate in candidates if not candidate.meets), key=distance)
     shown = shown_by_rank(ordered, count)
     return [
         Ranked(
-            candidate, rank, _ties(candidate, rank, shown, priced), reason(candidate, rank, ordered), limit(candidate)
+            candidate, rank, _ties(candidate, rank, shown, priced), *reasons(candidate, rank, ordered), limit(candidate)
         )
         for rank, candidate in shown.items()
     ]
+
+
+def _rounded(rate: float) -> float:
+    """A rate without differences of rounding."""
+    return float(f"{rate:.9g}")
 
 
 class OnDevice(Protocol):
@@ -84,18 +94,9 @@ def shown_by_rank(ordered: Sequence[AnyCandidate], count: int) -> dict[int, AnyC
     return {rank: ordered[rank - 1] for rank in ranks}
 
 
-def _by_latency(ordered: Sequence[Candidate], priced: bool) -> Iterator[Candidate]:
-    """The candidates, which are ordered by falling rate; those of equal rate by the first token, then TPOT."""
-    start = 0
-    for end, candidate in enumerate([*ordered[1:], None], 1):
-        if candidate is None or _merit(candidate, priced).value < _merit(ordered[start], priced).value * (1 - EQUAL):
-            yield from sorted(ordered[start:end], key=lambda each: (each.first_token, each.tpot.value))
-            start = end
-
-
 def _merit(candidate: Candidate, priced: bool) -> Expected:
-    """Output tokens per second and GPU, or per dollar."""
-    return merit(candidate.per_gpu, candidate.price if priced else None)
+    """The highest output tokens per second and GPU that is paid for, or per dollar."""
+    return merit(candidate.highest_per_paid_gpu, candidate.price if priced else None)
 
 
 def merit(per_gpu: Expected, price: float | None) -> Expected:
@@ -131,29 +132,50 @@ def ties(expected: Expected, other: Expected, shared: float = SHARED_ERROR) -> b
 
 
 def front(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """The Pareto front of output tokens per second and GPU against tokens per second and user, by falling rate."""
+    """The Pareto front of output tokens per second and GPU that is paid for against tokens per second and user, by
+    falling rate."""
     frontier: list[Candidate] = []
-    for candidate in sorted(candidates, key=lambda candidate: (-candidate.per_gpu.value, candidate.tpot.value)):
+    for candidate in sorted(candidates, key=lambda each: (-each.highest_per_paid_gpu.value, each.tpot.value)):
         if not frontier or candidate.tpot.value < frontier[-1].tpot.value:
             frontier.append(candidate)
     return frontier
 
 
-def reason(candidate: Candidate, rank: int, ordered: Sequence[Candidate]) -> str:
-    """The largest difference between a candidate and the one that it is compared with: the first candidate; for the
-    first one the best one with another layout."""
+def reasons(candidate: Candidate, rank: int, ordered: Sequence[Candidate]) -> tuple[str, str]:
+    """The difference between a candidate and the one that it is compared with: the first candidate; for the first one
+    the best one with another layout. In full, with the name of the other candidate, and its first part, with its rank.
+    """
     if not candidate.meets:
-        return "nearest to the targets" if rank == 1 else "" if candidate.calibrated else LOWER_BOUND
+        alone = "nearest to the targets" if rank == 1 else "" if candidate.calibrated else LOWER_BOUND
+        return alone, alone
     if ordered[0].calibrated and not candidate.calibrated:
-        return LOWER_BOUND
+        return LOWER_BOUND, LOWER_BOUND
     other = ordered[0] if rank > 1 else _runner_up(candidate, ordered) or next(iter(ordered[1:]), None)
     if other is None or not other.meets or other.calibrated != candidate.calibrated:
-        return "no other layout meets the targets"
-    change = candidate.per_gpu.value / other.per_gpu.value - 1
-    if abs(change) < 0.005:
-        return f"as fast as {name(other)}"
-    than = f"tokens/s/GPU than {name(other)}"
-    return f"{abs(change):.0%} {'more' if change > 0 else 'fewer'} {than}: {_cause(candidate, other)}"
+        return ("no other layout meets the targets",) * 2
+    place = next(number for number, each in enumerate(ordered, 1) if each is other)
+    change, causes = _change(candidate, other), _causes(candidate, other)
+    if not causes:
+        return f"{change} {name(other)}", f"{change} rank {place}"
+    brief = re.sub(" of GPU time per (output )?", " per ", causes[0])
+    return f"{change} {name(other)}: {'; '.join(causes)}", f"{change} rank {place}: {brief}"
+
+
+def _change(candidate: Candidate, other: Candidate) -> str:
+    """`4 GPUs more than`, `12% fewer tokens/s than`: the difference that decides the rank."""
+    paid = candidate.gpus_paid - other.gpus_paid
+    if candidate.device == other.device and paid:
+        return f"{units.count(abs(paid), 'GPU')} {'more' if paid > 0 else 'fewer'} than"
+    if candidate.price is not None and other.price is not None and candidate.device != other.device:
+        ratio = (other.per_paid_gpu / other.price) / (candidate.per_paid_gpu / candidate.price) - 1
+        if abs(ratio) >= SMALL_CHANGE:
+            return f"{abs(ratio):.0%} {'higher' if ratio > 0 else 'lower'} cost than"
+    per_gpu = "" if candidate.device == other.device else "/GPU"
+    change = candidate.highest_per_paid_gpu.value / other.highest_per_paid_gpu.value - 1
+    same = "as many GPUs, " if candidate.required is not None and candidate.device == other.device else ""
+    if abs(change) < SMALL_CHANGE:
+        return f"{same}as fast as"
+    return f"{same}{abs(change):.0%} {'more' if change > 0 else 'fewer'} tokens/s{per_gpu} than"
 
 
 def _runner_up(candidate: Candidate, ordered: Sequence[Candidate]) -> Candidate | None:
@@ -161,30 +183,47 @@ def _runner_up(candidate: Candidate, ordered: Sequence[Candidate]) -> Candidate 
     return next((each for each in ordered if _are_comparable(each, candidate) and name(each) != name(candidate)), None)
 
 
-def _cause(candidate: Candidate, other: Candidate) -> str:
-    """The number of engines, or the one option that differs, or the part of the GPU time that differs most in the
-    direction of the rates; with it the options that differ, apart from the layout, which the names state.
+def _causes(candidate: Candidate, other: Candidate) -> list[str]:
+    """The number of GPUs or engines, or the one option that differs, or the part of the GPU time that differs most in
+    the direction of the rates; with it the options that differ, apart from the layout, which the names state. Empty
+    where the rates are the same.
 
     Of two disaggregated candidates, the engines that limit the slower one are compared.
     """
-    slower = min(candidate, other, key=lambda each: each.per_gpu.value)
+    ratio = candidate.highest_per_paid_gpu.value / other.highest_per_paid_gpu.value
+    if abs(ratio - 1) < SMALL_CHANGE:
+        return []
+    slower = candidate if ratio < 1 else other
     stage = _limiting_stage(slower)
+    if text := _used_gpus(candidate, other, log(ratio)):
+        return [text]
     if candidate.mode != other.mode:
-        same, separate = "the same engines for prefill and decode", "separate engines for prefill and decode"
-        modes = f"{same}, not separate ones" if candidate.mode == "mixed" else f"{separate}, not the same"
-        return "; ".join([*_shared_differences(candidate, other), modes])
+        modes = "prefill and decode on the same engines"
+        if candidate.mode == "disaggregated":
+            modes = "separate engines for prefill and decode"
+        return [modes, *_shared_differences(candidate, other)]
     if text := _number_of_engines(candidate, other, stage) or _idle_engines(candidate, other, stage):
-        return text
+        return [text]
     differences = [*_shared_differences(candidate, other), *_stage_differences(candidate, other, stage)]
     mine, theirs = _engines(candidate, stage), _engines(other, stage)
     if len(differences) == 1 and mine.layout.engine == theirs.layout.engine:
-        return differences[0]
+        return differences
     each = "prompt" if stage == "prefill" else "output token"
     by_part = _limiting_stage(candidate) == _limiting_stage(other)  # else their shares are those of different steps
     term = largest_term(
         _gpu_time(candidate, stage, by_part), _gpu_time(other, stage, by_part), f"of GPU time per {each}"
     )
-    return "; ".join([*term, *differences]) or NOTHING_DIFFERS
+    return [*term, *differences] or [NOTHING_DIFFERS]
+
+
+def _used_gpus(candidate: Candidate, other: Candidate, total: float) -> str | None:
+    """`6 of 8 GPUs used, not 8`, if this explains at least half of `total`, the difference of the rates for each GPU
+    that is paid for (as logarithms)."""
+    used, theirs = (each.gpus / each.gpus_paid for each in (candidate, other))
+    more = log(used / theirs)
+    if more * total <= 0 or abs(more) < abs(total) / 2:
+        return None
+    return f"{candidate.gpus} of {candidate.gpus_paid} GPUs used, not {other.gpus}"
 
 
 def largest_term(terms: Mapping[str, float], other: Mapping[str, float], of_what: str) -> list[str]:
@@ -264,7 +303,8 @@ def _idle_engines(candidate: Candidate, other: Candidate, stage: Stage) -> str |
     if candidate.prefill is None or other.prefill is None:
         return None
     mine, theirs = (_engines(each, not_limiting).layout.gpus for each in (candidate, other))
-    fewer, total = log(other.gpus / candidate.gpus), log(candidate.per_gpu.value / other.per_gpu.value)
+    fewer = log(other.gpus_paid / candidate.gpus_paid)
+    total = log(candidate.highest_per_paid_gpu.value / other.highest_per_paid_gpu.value)
     if mine == theirs or fewer * total <= 0 or abs(fewer) < abs(total) / 2:
         return None
     return f"{units.count(mine, f'{not_limiting} GPU')}, not {theirs}"
@@ -291,7 +331,7 @@ def _stage_differences(candidate: Candidate, other: Candidate, stage: Stage) -> 
     elif stage == "decode" and each != another:
         yield f"batch {mine.batch}, not {theirs.batch}"
     if candidate.chunk != other.chunk:
-        yield f"chunks of {candidate.chunk} tokens, not {other.chunk}"
+        yield f"up to {candidate.chunk} prompt tokens in a step, not {other.chunk}"
 
 
 def limit(candidate: Candidate) -> str:
@@ -336,11 +376,14 @@ def format_text(candidate: Candidate) -> str:
     return " ".join(words)
 
 
-def violation_text(candidate: Candidate, ttft: float | None, tpot: float | None) -> str:
+def violation_text(candidate: Candidate, targets: Targets) -> str:
     """How a candidate misses the targets: `TTFT 620 ms of at most 500 ms`."""
     violations = []
     first = "TTFT" if candidate.first_token == candidate.ttft.value else "wait + TTFT"
-    for label, value, target in ((first, candidate.first_token, ttft), ("TPOT", candidate.tpot.value, tpot)):
+    for label, value, target in (
+        (first, candidate.first_token, targets.ttft), ("TPOT", candidate.tpot.value, targets.tpot),
+        ("ITL p99", candidate.itl_p99, targets.itl_p99),
+    ):  # fmt: skip
         if target is not None and value > target:
             violations.append(f"{label} {units.seconds(value)} of at most {units.seconds(target)}")
     if candidate.required is not None and candidate.requests.value < candidate.required:

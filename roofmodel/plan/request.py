@@ -37,6 +37,8 @@ from roofmodel.options.workload import (
 from roofmodel.sweep import grid
 
 MAX_GPUS = 4096
+MOST_SEARCHED_GPUS = 1024
+"""GPUs that are tried where their number is not given."""
 MODES = ("mixed", "disaggregated")
 TARGETS = "Targets"
 """A group of options in `--help`."""
@@ -75,6 +77,17 @@ Gpus = Annotated[
     Declared(
         WORKLOAD,
         "Number of GPUs; a service or a training run uses at most these.",
+        minimum=1,
+        maximum=MAX_GPUS,
+        example=8,
+    ),
+]
+PaidGpus = Annotated[
+    int | None,
+    Declared(
+        WORKLOAD,
+        "Number of GPUs; a service or a training run uses at most these (with --requests, default: as few as suffice, "
+        "up to 1024).",
         minimum=1,
         maximum=MAX_GPUS,
         example=8,
@@ -128,9 +141,9 @@ class ServiceRequest(NamedTuple):
     """The question of `plan`: requests, targets, GPUs, and what restricts the search. Its values are checked: times are
     seconds, rates are requests per second."""
 
-    gpus: Gpus
     isl: Annotated[int, Declared(WORKLOAD, "Prompt tokens of a request.", minimum=1, example=4096)]
     osl: Annotated[int, Declared(WORKLOAD, "New tokens of a request.", minimum=2, example=512)]
+    gpus: PaidGpus = None
     ttft: Annotated[
         float | str | None,
         Declared(
@@ -143,6 +156,15 @@ class ServiceRequest(NamedTuple):
     tpot: Annotated[
         float | str | None,
         Declared(TARGETS, "Limit of the time per output token, such as 30ms.", maximum=MAX_SECONDS, example="30ms"),
+    ] = None
+    itl_p99: Annotated[
+        float | str | None,
+        Declared(
+            TARGETS,
+            "Limit of the 99th percentile of the gaps between two tokens, such as 100ms.",
+            maximum=MAX_SECONDS,
+            example="100ms",
+        ),
     ] = None
     requests: Annotated[
         float | str | None,
@@ -161,6 +183,9 @@ class ServiceRequest(NamedTuple):
     ] = None
     max_seqs: Annotated[
         int | None, Declared(WORKLOAD, "Sequences of a step of a server at most (default: the engine's).", minimum=1)
+    ] = None
+    chunk: Annotated[
+        int | None, Declared(WORKLOAD, "Prompt tokens of a step at most (default: the engine's).", minimum=1)
     ] = None
     mode: Annotated[
         Names | None,

@@ -72,14 +72,15 @@ class Speculation(NamedTuple):
 
 
 class GenerationTimes(NamedTuple):
-    """The times of an engine that decodes: batches per microbatch, tokens per sequence and step, the step without a
-    chunk, with one, and with a chunk alone."""
+    """The times of an engine that decodes: batches per microbatch, tokens that a sequence gets per step, the step
+    without a chunk, with one, and with a chunk alone; tokens of a sequence that a step computes."""
 
     batch: Array
     accepted: float
     decode: StepTimes
     mixed: Callable[[PromptChunk], StepTimes]
     prompts: Callable[[PromptChunk], StepTimes]
+    verified: int = 1
 
 
 def prediction_module(arch: Architecture) -> Architecture:
@@ -141,7 +142,7 @@ def generation_times(
         return prefill_times(served, *chunk) + prefill_times(drafter, *chunk._replace(batch=chunk.batch * stages))
 
     decode = decode_times(served, batch, context, verified) + drafted * decode_times(drafter, batch * stages, context)
-    return GenerationTimes(batch, speculation.accepted, decode, mixed, prompts)
+    return GenerationTimes(batch, speculation.accepted, decode, mixed, prompts, verified)
 
 
 def draft_engine(served: ServingReplica, speculation: Speculation) -> ServingReplica:

@@ -44,6 +44,7 @@ class StepTimes(NamedTuple):
     memory_bound: Array
     link_bound: Array
     overhead: Array  # of the expected time, that of steps that the host limits
+    energy: Array  # joules of a GPU; NaN where the device states no power
     activations: Array = 0
 
     def __add__(self, other: StepTimes) -> StepTimes:  # type: ignore[override]
@@ -145,7 +146,8 @@ def _times(engine: ServingReplica, step: Step) -> StepTimes:
     ceilings = (totals[f"{ceiling}_share"] * bound for ceiling in ("memory", "link"))
     seconds = totals[names[0]]
     overhead = 0 * seconds if totals["host_bound"] is None else totals["host_bound"] * seconds
-    return StepTimes._make((*(totals[name] for name in names), bound, *ceilings, overhead, activations))
+    energy = np.nan if totals["energy_joules"] is None else totals["energy_joules"]
+    return StepTimes._make((*(totals[name] for name in names), bound, *ceilings, overhead, energy, activations))
 
 
 def stored_weights(engine: ServingReplica) -> list[Number]:

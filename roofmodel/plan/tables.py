@@ -41,6 +41,11 @@ def _end(field: str, place: int) -> Callable[[Any], Any]:
     return lambda row: getattr(row.candidate, field)[place]
 
 
+def _gpus(row: Ranked) -> str:
+    used, paid = row.candidate.gpus, row.candidate.gpus_paid
+    return str(used) if used == paid else f"{used}/{paid}"
+
+
 def _prefill(row: Ranked) -> dict[str, Any] | None:
     engines = row.candidate.prefill
     if engines is None:
@@ -103,7 +108,6 @@ CANDIDATES = Table(
         Column("rank", "", COUNT, text=lambda row: f"{row.rank}{'' if row.candidate.meets else '!'}", meaning=_RANK),
         Column("hardware", "device", value="candidate.device", priority=9, meaning=_DEVICE),
         Column(None, "layout", text=lambda row: name(row.candidate), wrap=True),
-        Column(None, "formats", text=lambda row: format_text(row.candidate), wrap=True),
         Column(
             "mode", value="candidate.mode",
             meaning="`mixed`: prefill and decode on the same engines; `disaggregated`: on separate engines",
@@ -113,10 +117,14 @@ CANDIDATES = Table(
             Column(key, value=f"candidate.layout.{key}", meaning="the layout, of the decode engines if disaggregated")
             for key in Layout._fields
         ),
-        Column(None, "gpus used", COUNT, "candidate.gpus", priority=6),
-        Column("batch", "batch", COUNT, "candidate.batch", priority=6, meaning="sequences of all replicas"),
+        Column(None, "GPUs", COUNT, text=_gpus),
+        Column("batch", "batch", COUNT, "candidate.batch", meaning="sequences of all replicas"),
         *(Column(key, value=f"candidate.formats.{key}", meaning="the formats") for key in Formats._fields),
         Column("gpus", value="candidate.gpus", meaning="the number of GPUs that it uses, at most `--gpus`"),
+        Column(
+            "gpus_paid", value="candidate.gpus_paid",
+            meaning="the number of GPUs that are paid for: `--gpus`; with `--requests`, those that it uses",
+        ),
         Column(
             "calibrated", value="candidate.calibrated",
             meaning="false where the device is not calibrated, so that all times are lower bounds",
@@ -127,12 +135,12 @@ CANDIDATES = Table(
         ),
         Column(
             "chunk", "chunk", COUNT, "candidate.chunk", priority=1,
-            meaning="prompt tokens in a mixed step of a replica; null if disaggregated",
+            meaning="prompt tokens in a step of a mixed engine at most; null if disaggregated",
         ),
         *_interval(
             "ttft", "ttft",
             "expected time to first token; with `--requests`, the prefill at this rate, without the wait", "_seconds",
-            "TTFT", priority=8,
+            "TTFT",
         ),
         *_interval("tpot", "tpot", "expected time per output token, a mean over steps", "_seconds"),
         Column(
@@ -142,28 +150,41 @@ CANDIDATES = Table(
             "rate, and where the queue grows without limit",
         ),
         Column(None, "TPOT", SECONDS, "candidate.tpot.value"),
-        Column(
-            "largest_itl_seconds", "longest gap", SECONDS, "candidate.largest_itl", priority=5,
-            meaning="the largest latency between two tokens: the time of the longest step",
-        ),
-        Column(
-            "itl_p99_seconds", value="candidate.itl_p99",
-            meaning="the 99th percentile of the latencies between two tokens: the time of a step with a chunk where "
-            "more than 1 % of the steps have one, else of a step without",
-        ),
-        *_interval("tokens_per_second", "tokens_per_second", "output tokens per second"),
         *_interval(
-            "tokens_per_second_per_gpu", "per_gpu", "output tokens per second / number of GPUs", title="tokens/s/GPU",
-            unit=RATE,
+            "tokens_per_second", "tokens_per_second", "the highest number of output tokens per second",
+            title="tokens/s", unit=RATE,
+        ),
+        Column(
+            "dollars_per_million_tokens", "$/M", NUMBER, "candidate.dollars_per_million_tokens",
+            meaning="the cost of a million output tokens, of all GPUs that are paid for, at the required rate if there "
+            "is one; null without `--price`",
+        ),
+        Column(None, "formats", text=lambda row: format_text(row.candidate), wrap=True),
+        Column(
+            "itl_p99_seconds", "ITL p99", SECONDS, "candidate.itl_p99", priority=6,
+            meaning="the 99th percentile of the gaps between two tokens of a request",
+        ),
+        Column(
+            "largest_itl_seconds", "longest gap", SECONDS, "candidate.largest_itl", priority=1,
+            meaning="the largest gap between two tokens: the time of a step full of prompts",
+        ),
+        *_interval(
+            "tokens_per_second_per_gpu", "per_gpu", "output tokens per second / number of GPUs that are used",
+            title="tokens/s/GPU", unit=RATE, priority=5,
         ),
         Column("tokens_per_second_per_user", value=lambda row: 1 / row.candidate.tpot.value, meaning="1 / TPOT"),
         *_interval(
-            "requests_per_second", "requests", "requests per second", title="requests/s", unit=NUMBER, priority=3
+            "requests_per_second", "requests", "the highest number of requests per second", title="requests/s",
+            unit=NUMBER, priority=3,
         ),
-        Column(None, "GPUs", COUNT, "candidate.gpus_needed"),
         Column(
-            "dollars_per_million_tokens", "$/M", NUMBER, "candidate.dollars_per_million_tokens",
-            meaning="the cost of a million output tokens; null without `--price`",
+            "joules_per_token", "J/token", NUMBER, "candidate.joules_per_token", priority=4,
+            meaning="energy of all GPUs for an output token, with its share of the prefill, without idle GPUs, hosts "
+            "and cooling; null where the device states no power",
+        ),
+        Column(
+            "power_watts", value="candidate.watts",
+            meaning="mean power of a GPU at the highest rate; null where the device states no power",
         ),
         Column("memory", "memory", MEMORY, "candidate.memory", priority=2, meaning=_MEMORY),
         Column("usable_memory", value="candidate.usable", meaning=_USABLE_MEMORY),

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args
 
+from roofmodel.errors import Text
 from roofmodel.options.signature import kinds, own_types
 from roofmodel.report.base import NoteChoice, RenderedResult, Result, note_choice
 from roofmodel.report.printing import check_format, check_outputs, ignored, present, print_line
@@ -52,15 +53,20 @@ class CommandCall(NamedTuple):
         return [path for value in paths for path in (value if isinstance(value, list) else [value])]
 
 
-def present_result(call: CommandCall, form: Any, output: Sequence[str], shown: Mapping[str, Any] | None = None) -> None:
-    """Call the function and present its result; `shown` are the given options of its `answer`."""
+def present_result(
+    call: Callable[[], Any], form: Any, output: Sequence[str], shown: Mapping[str, Any] | None = None,
+    notes: Sequence[Text] = (),
+) -> None:  # fmt: skip
+    """Call the function and present its result, with further `notes`; `shown` are the given options of its `answer`."""
     result = call()
     if form == "table" and isinstance(result, Result):
         from roofmodel.report.terminal import TerminalDocument
 
-        present(result, form, output, table=TerminalDocument(result.table(**(shown or {})).document, more=True))
+        document = result.table(**(shown or {})).document
+        present(result, form, output, table=TerminalDocument(document, more=True), notes=notes)
     else:
-        present(result, form, output, notes=ignored(shown or (), "it changes the table in a terminal only"))
+        without_table = ignored(shown or (), "it changes the table in a terminal only")
+        present(result, form, output, notes=[*notes, *without_table])
 
 
 class CommandLine(NamedTuple):

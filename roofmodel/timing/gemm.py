@@ -20,6 +20,7 @@ from roofmodel.numbers.algebra import (
     formula,
     maximum,
     minimum,
+    smallest,
 )
 from roofmodel.timing.formula import UNFITTED, Chip, FormulaDescription, dram_share, overlap
 
@@ -75,10 +76,9 @@ class GemmWork(NamedTuple):
 def seconds(work: GemmWork, chip: Chip, timing: GemmTiming) -> Number:
     """Seconds with the best tile and splits, by DESCRIPTION; elementwise for arrays."""
     fixed, stream = _of_all_candidates(work, chip, timing)
-    best = float("inf")
-    for candidate in CANDIDATES:
-        best = minimum(best, _kernel_seconds(work, candidate, stream, chip, timing))
-    return fixed + best
+    return fixed + smallest(
+        lambda candidate: _kernel_seconds(work, candidate, stream, chip, timing), CANDIDATES, (*work, stream)
+    )
 
 
 CANDIDATES = tuple((*tile, splits) for tile in TILES for splits in SPLITS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from math import exp
 from pathlib import Path
 from typing import Any
@@ -29,10 +30,19 @@ def impossible() -> PlanReport:
 def test_the_table_names_layout_rate_cost_and_reason(report: PlanReport) -> None:
     lines = printed(report).splitlines()
     assert lines[0].startswith("meta-llama/Llama-3.1-8B · 2 × h100-sxm · vLLM 0.24 · isl 512 · osl 64 · TPOT ≤ 20 ms")
-    assert "tokens/s/GPU" in lines[2]
+    assert "tokens/s" in lines[2]
     assert "$/M" in lines[2]
-    assert any("tokens/s/GPU than" in line for line in lines[3:])
-    assert any("a higher rate needs" in line for line in lines)
+    assert any("tokens/s than rank 1:" in line for line in lines[3:])
+
+
+def test_reasons_are_short_unless_they_are_asked_for(report: PlanReport) -> None:
+    lines = printed(report, 80).splitlines()
+    rows = report.to_dict()["candidates"]
+    assert [line.partition(":")[0] for line in lines if re.match(r"\d+: ", line)] == [str(row["rank"]) for row in rows]
+    assert max(map(len, lines)) <= 80
+    in_full = " ".join(printed(report.table(why=True), 80).split())
+    assert "1: a higher rate needs" in in_full
+    assert all(f"{row['rank']}: {row['reason']}" in in_full for row in rows)
 
 
 @pytest.mark.parametrize(("draft", "tokens", "said"), [
@@ -94,10 +104,10 @@ def test_the_mark_of_a_missed_target_is_explained(report: PlanReport) -> None:
 
 
 def test_legends_explain_the_columns_that_are_shown(report: PlanReport) -> None:
-    counted = "tokens/s/GPU and $/M: only output tokens are counted"
+    counted = "tokens/s and $/M: only output tokens are counted"
     assert counted in printed(report).splitlines()
     unpriced = roofmodel.plan("gpt2", "h100", gpus=1, isl=512, osl=64, dtype="bf16", mode="mixed")
-    assert "tokens/s/GPU: only output tokens are counted" in printed(unpriced).splitlines()
+    assert "tokens/s: only output tokens are counted" in printed(unpriced).splitlines()
     options: dict[str, Any] = {"gpus": 2, "tokens": "1B", "batch": 8, "dtype": "bf16", "tp": [1, 2], "pp": 1, "zero": 0}
     training = roofmodel.plan_training("gpt2", "h100", **options)
     lines = printed(training, 200).splitlines()

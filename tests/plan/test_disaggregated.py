@@ -11,11 +11,11 @@ from roofmodel.devices.device import Device
 from roofmodel.engines.engine import Engine
 from roofmodel.models import hub
 from roofmodel.plan import disaggregated
-from roofmodel.plan.candidate import Candidate, PrefillEngines, Targets
+from roofmodel.plan.candidate import Candidate, PrefillEngines, Supply, Targets
 from roofmodel.plan.disaggregated import DecodeRates, EngineMatching, PrefillRates, ServiceLink, service_links
 from roofmodel.plan.layouts import Formats, Layout
 from roofmodel.plan.plan import ServingPlan
-from roofmodel.plan.ranking import reason
+from roofmodel.plan.ranking import reasons
 from roofmodel.plan.serving import RequestLengths
 from roofmodel.plan.step_times import StepTimes
 from roofmodel.timing.timing import Expected
@@ -83,8 +83,8 @@ def test_a_prompt_passes_all_stages_of_a_pipeline_without_the_time_that_a_stage_
         ).totals["prefill"]["expected_seconds"]
         for batch in (micro, 2 * micro)
     )
-    assert one.ttft.value == pytest.approx(through + one.prefill.transfer + OUTSIDE)
-    assert one.requests.value == pytest.approx(micro / (both - through))
+    assert one.ttft.value == pytest.approx(through + one.prefill.transfer + OUTSIDE, rel=1e-3)
+    assert one.requests.value == pytest.approx(micro / (both - through), rel=1e-3)
 
 
 def test_no_number_of_prefill_and_decode_engines_is_better() -> None:
@@ -105,7 +105,7 @@ def test_at_an_equal_rate_the_first_token_comes_as_early_as_possible() -> None:
     assert {each.candidate.prefill.batch for each in found.ranked if each.candidate.prefill} == {1}
     (two,) = (each.candidate for each in found.ranked if each.candidate.layout.tp == 2)
     assert two.prefill is not None
-    assert (two.gpus, two.prefill.layout) == (3, Layout())  # a second GPU for prompts would not raise the rate
+    assert (two.gpus, two.prefill.layout) == (4, Layout(tp=2))  # faster than one GPU, and both are paid for
 
 
 def test_a_decode_engine_serves_more_within_a_short_target_than_mixed_steps() -> None:
@@ -156,7 +156,7 @@ def matched(*, prefill: Layout, each: float, decode: Layout, batch: int, **chang
 
 def cause(one: Candidate, other: Candidate) -> str:
     ordered = sorted((one, other), key=lambda each: -each.per_gpu.value)
-    return reason(one, 1 + ordered.index(one), ordered).partition(": ")[2]
+    return reasons(one, 1 + ordered.index(one), ordered)[0].partition(": ")[2]
 
 
 FASTEST = matched(prefill=Layout(dp=5), each=4.0, decode=Layout(dp=3), batch=36)  # 20 prompts, 19.05 answers per second
@@ -212,8 +212,8 @@ def test_shares_of_a_prefill_and_of_a_decode_are_not_compared() -> None:
 def test_the_batch_is_no_cause_against_mixed_steps() -> None:
     mixed = FASTEST._replace(mode="mixed", prefill=None, layout=Layout(dp=8), batch=1000)
     slower = matched(prefill=Layout(dp=4), each=4.0, decode=Layout(tp=4), batch=32)
-    assert cause(slower, mixed) == "separate engines for prefill and decode, not the same"
-    assert cause(mixed, slower) == "the same engines for prefill and decode, not separate ones"
+    assert cause(slower, mixed) == "separate engines for prefill and decode"
+    assert cause(mixed, slower) == "prefill and decode on the same engines"
 
 
 def test_a_plan_names_the_engines_that_limit_each_rate() -> None:
@@ -233,12 +233,12 @@ def test_a_plan_names_the_engines_that_limit_each_rate() -> None:
 
 def test_the_gpu_that_sends_or_receives_most_of_a_prompts_cache_sets_the_time_of_its_transfer() -> None:
     """One prefill GPU sends 400 MB, each of two decode GPUs receives 200 MB, or the reverse, at 100 MB/s."""
-    step = StepTimes(*[np.ones(1)] * 10)
+    step = StepTimes(*[np.ones(1)] * 11)
     one, two, formats = (np.ones(1),) * 3, (np.full(1, 0.01),) * 3, Formats("bf16")
     for sent, received in ((400e6, 200e6), (200e6, 400e6)):
         prefill = PrefillRates("h100", Layout(), formats, np.ones(1), one, one, np.ones(1), step, sent)
         decode = DecodeRates("h100", Layout(tp=2), formats, np.ones(1), two, one, np.ones(1), None, step, received)
-        common = EngineMatching(3, RequestLengths(8, 8), Targets(), None, [ServiceLink(0, 3, 100e6)])
+        common = EngineMatching(Supply(3), RequestLengths(8, 8), Targets(), [ServiceLink(0, 3, 100e6)])
         ((_, found, _),) = disaggregated.matched([prefill], [decode], common)
         assert found.prefill is not None
         assert found.prefill.transfer == 4

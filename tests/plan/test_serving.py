@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+from math import ceil
 from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import poisson
 
+import roofmodel
 from roofmodel.counting.workload import PromptChunk
 from roofmodel.devices.device import Device
 from roofmodel.engines.engine import Engine
 from roofmodel.models import hub
 from roofmodel.plan.layouts import Formats, Layout
 from roofmodel.plan.queueing import FullBatches
-from roofmodel.plan.serving import Points, RequestLengths, peak_memory, steady_states
+from roofmodel.plan.serving import (
+    MAX_PROMPT_TOKENS,
+    Points,
+    RequestLengths,
+    batches,
+    largest_batch,
+    peak_memory,
+    prompt_limit,
+    steady_states,
+)
 from roofmodel.plan.speculation import GenerationTimes, generation_times
 from roofmodel.plan.step_times import ServingReplica, StepTimes, replica
 from roofmodel.steps.estimate import estimate
 
 ISL, OSL = 1024, 129
-"""Prompts in chunks of 1024, 512, 256 and 128 tokens; 128 decodes."""
+"""128 decodes: 128 sequences finish one per step."""
 LENGTHS = RequestLengths(ISL, OSL)
 
 
@@ -29,49 +41,50 @@ def gpt2() -> ServingReplica:
     return replica(hub.load("gpt2"), Device.load("a100"), Layout(), Formats("fp16"), 0.9)
 
 
-def seconds(*interval: Any) -> StepTimes:
-    """A step of these times, whose activations take 1000 bytes."""
-    return StepTimes(*interval, 0, 0, interval[0], 0, 0, 0, activations=1000)
-
-
-def points_of(served: ServingReplica, chunks: list[PromptChunk] | None = None) -> list[dict[str, Any]]:
-    """What `steady` finds, as a row for each batch and chunk."""
-    points, _ = steady(served, chunks)
-    names = ("batch", "chunk", "ttft", "tpot", "requests", "longest", "memory")
-    rows = zip(points.batch, points.chunk, zip(*points.ttft, strict=True), zip(*points.tpot, strict=True),
-               zip(*points.requests, strict=True), points.longest, points.memory, strict=True)  # fmt: skip
-    return [dict(zip(names, row, strict=True)) for row in rows]
+def seconds(value: Any) -> StepTimes:
+    """A step of these seconds, whose interval is from 10 % below to 20 % above, and whose activations take 1000
+    bytes."""
+    return StepTimes(value, 0.9 * value, 1.2 * value, 0, 0, value, 0, 0, 0, 700 * value, activations=1000)
 
 
 def steady(
-    served: ServingReplica,
-    chunks: list[PromptChunk] | None = None,
-    rate: float | None = None,
-    lengths: RequestLengths = LENGTHS,
-) -> tuple[Points, FullBatches | None]:
-    """The steady states of batches of 64 and 128 sequences, of which a decode takes 1 s, and 3 s with a chunk.
+    served: ServingReplica, lengths: RequestLengths = LENGTHS, chunk: int | None = None,
+    seen: list[PromptChunk] | None = None,
+) -> tuple[Points, FullBatches]:  # fmt: skip
+    """The steady states of batches of 64 and 128 sequences, of which a decode takes 1 s. 1024 prompt tokens take 2 s
+    more in the same step, and 1.5 s, and 0.5 s for the step, in a step of their own.
 
-    The interval is from 10 % below to 20 % above. Weights take 50,000 bytes, the cache of a sequence 100.
+    Weights take 50,000 bytes, the cache of a sequence 100.
     """
 
-    def mixed(chunk: PromptChunk) -> StepTimes:
-        if chunks is not None:
-            chunks.append(chunk)
-        shape = np.broadcast_shapes((2, 1), np.shape(chunk.tokens))
-        return seconds(*(np.full(shape, value) for value in (3.0, 2.7, 3.6)))
+    def prompts(chunk: PromptChunk) -> Any:
+        if seen is not None:
+            seen.append(chunk)
+        return np.asarray(chunk.batch * chunk.tokens / 1024)
 
-    decode = seconds(*(np.full(2, value) for value in (1.0, 0.9, 1.2)))
-    times = GenerationTimes(np.array([64, 128]), 1.0, decode, mixed, mixed)
-    return steady_states(served, lengths, [(50_000, 100)], times, rate)
+    sizes = np.array([64, 128])
+    times = GenerationTimes(
+        sizes, 1.0, seconds(np.full(2, 1.0)), lambda chunk: seconds(1 + 2 * prompts(chunk) + 0 * sizes[:, None]),
+        lambda chunk: seconds(0.5 + 1.5 * prompts(chunk)),
+    )  # fmt: skip
+    return steady_states(served, lengths, [(50_000, 100)], times, chunk)
 
 
 def test_a_chunk_starts_with_half_of_the_rest_of_its_prompt_in_the_cache_on_average(gpt2: ServingReplica) -> None:
     """The chunks of 256 tokens start at 0, 256, 512 and 768: at 384 on average."""
-    chunks: list[PromptChunk] = []
-    points_of(gpt2, chunks)
-    (chunk,) = chunks
-    cached = dict(zip(chunk.tokens.ravel().tolist(), np.ravel(chunk.context).tolist(), strict=True))
-    assert cached == {1024: 0, 512: 256, 256: (0 + 256 + 512 + 768) / 4, 128: (1024 - 128) / 2}
+    seen: list[PromptChunk] = []
+    steady(gpt2, chunk=256, seen=seen)
+    (chunk,) = seen
+    assert {*np.ravel(chunk.tokens).tolist()} == {256}
+    assert {*np.ravel(chunk.context).tolist()} == {(0 + 256 + 512 + 768) / 4}
+    assert np.ravel(chunk.batch).tolist() == [1]
+
+
+def test_whole_prompts_are_computed_as_many_at_a_time_as_the_engine_takes(gpt2: ServingReplica) -> None:
+    seen: list[PromptChunk] = []
+    steady(gpt2, chunk=5 * ISL + 1, seen=seen)
+    assert np.ravel(seen[0].batch).tolist() == [1, 2, 4, 5]
+    assert {*np.ravel(seen[0].context).tolist()} == {0}
 
 
 def test_a_decode_has_the_prompt_and_half_of_the_answer_in_the_cache(gpt2: ServingReplica) -> None:
@@ -81,45 +94,112 @@ def test_a_decode_has_the_prompt_and_half_of_the_answer_in_the_cache(gpt2: Servi
     assert found.seconds.tolist() == pytest.approx([alike.phases[0].expected.value])
 
 
-def test_prompts_in_a_chunk_take_places_in_the_cache_besides_the_sequences_that_decode(gpt2: ServingReplica) -> None:
-    for point in points_of(gpt2):
-        prompts = max(1, point["chunk"] // ISL)
-        assert point["memory"] == 50_000 + (point["batch"] + prompts) * 100 + 1000
+def test_prompts_take_places_in_the_cache_besides_the_sequences_that_decode(gpt2: ServingReplica) -> None:
+    points, _ = steady(gpt2)  # half a prompt per step, and one
+    assert points.memory.tolist() == [50_000 + (64 + 1) * 100 + 1000, 50_000 + (128 + 1) * 100 + 1000]
     # the stage that stores most: 7 sequences take 7 x 10 bytes on the second one
     assert peak_memory([(100, 1), (50, 10)], np.array([1, 7]), np.array([5, 5])).tolist() == [106, 125]
 
 
 def test_the_rates_of_a_full_batch_follow_littles_law(gpt2: ServingReplica) -> None:
-    """128 sequences need 128 decodes each: one finishes per step, and its successor brings 1024 prompt tokens."""
-    points = {(point["batch"], point["chunk"]): point for point in points_of(gpt2)}
-    assert min(chunk for batch, chunk in points if batch == 128) == 1024  # smaller chunks do not fill the batch
-    assert min(chunk for batch, chunk in points if batch == 64) == 512
-    every, half = points[128, 1024], points[128, 2048]
-    assert every["tpot"] == pytest.approx((3.0, 2.7, 3.6))  # each step has a chunk
-    assert half["tpot"] == pytest.approx((2.0, 1.8, 2.4))  # every second one
-    assert half["requests"] == pytest.approx((1 / 2.0, 1 / 2.4, 1 / 1.8))
+    """128 sequences need 128 decodes each: one finishes per step, and its successor brings a prompt of 2 s."""
+    points, _ = steady(gpt2)
+    step = np.array([1 + 2 / 2, 1 + 2])
+    assert points.tpot[0] == pytest.approx(step)
+    assert points.tpot[1:] == (pytest.approx(0.9 * step), pytest.approx(1.2 * step))
+    rate = np.array([0.5, 1]) / step
+    assert points.requests == (pytest.approx(rate), pytest.approx(rate / 1.2), pytest.approx(rate / 0.9))
+    assert points.step.energy == pytest.approx(700 * step)
+
+
+def test_the_step_of_a_prompt_also_has_the_prompts_that_arrive_with_it(gpt2: ServingReplica) -> None:
+    """Arrivals are independent, so a prompt sees as many others as there are in any step: half a one, and one."""
+    points, _ = steady(gpt2)
     outside = Engine.load("vllm").host.outside_steps(ISL)
-    assert every["ttft"] == pytest.approx((3.0 + outside, 2.7 + outside, 3.6 + outside))
-    two_chunks = points[64, 512]["ttft"]
-    assert two_chunks == pytest.approx((6.0 + outside, 5.4 + outside, 7.2 + outside))
-    assert half["longest"] == 3.0
+    assert points.ttft[0] == pytest.approx(outside + 1 + 2 * np.array([1.5, 2]))
 
 
-def test_the_99th_percentile_of_gaps_is_a_step_with_a_chunk_unless_such_steps_are_rare(
-    gpt2: ServingReplica,
-) -> None:
-    """64 sequences of 64 prompt and 1025 new tokens bring 4 prompt tokens per step: 1.6 % of all steps have a chunk of
-    256 tokens, 0.8 % one of 512."""
-    points, _ = steady(gpt2, lengths=RequestLengths(64, 1025))
-    by_chunk = dict(zip(points.chunk[points.batch == 64].tolist(), points.itl_p99[points.batch == 64], strict=True))
-    assert by_chunk[256] == 3.0
-    assert by_chunk[512] == 1.0
+def test_prompts_in_chunks_limit_the_rate_where_they_fill_every_step(gpt2: ServingReplica) -> None:
+    """Chunks of 256 tokens take 0.5 s; 4 of them start a sequence. 64 sequences bring 2 chunks per step, 1 is done."""
+    points, _ = steady(gpt2, chunk=256)
+    assert points.tpot[0] == pytest.approx(1.5)
+    assert points.requests[0] == pytest.approx(1 / 4 / 1.5)
+    assert points.ttft[0] == pytest.approx(4 * 1.5 + Engine.load("vllm").host.outside_steps(ISL))
+    assert points.longest.tolist() == points.itl_p99.tolist() == [1.5, 1.5]
+
+
+def test_the_99th_percentile_of_gaps_is_that_of_the_prompts_in_a_step(gpt2: ServingReplica) -> None:
+    points, _ = steady(gpt2)
+    assert points.itl_p99 == pytest.approx([1 + 2 * poisson.ppf(0.99, mean) for mean in (0.5, 1)])
+    most = (MAX_PROMPT_TOKENS - np.array([64, 128])) // ISL  # decodes take tokens of a step
+    assert points.longest == pytest.approx(1 + 2 * most)
+    rare, _ = steady(gpt2, RequestLengths(ISL, 1 + 128 * 101))  # less than a prompt in 100 steps
+    assert rare.itl_p99.tolist() == [1, 1]
+
+
+def test_an_engine_that_computes_prompts_first_has_no_decodes_in_their_steps() -> None:
+    """A gap is a decode, and a pass of all prompts that came: 0.5 s, and 1.5 s for each."""
+    served = replica(hub.load("gpt2"), Device.load("a100"), Layout(), Formats("fp16"), 0.9, engine="sglang")
+    assert served.work.engine.prompts_first
+    points, full = steady(served)
+    for place, mean in enumerate((0.5, 1)):
+        some = 1 - poisson.pmf(0, mean)  # of the steps have prompts
+        assert points.tpot[0][place] == pytest.approx(1 + 0.5 * some + 1.5 * mean)
+        assert points.itl_p99[place] == pytest.approx(1 + 0.5 + 1.5 * poisson.ppf(0.99, mean))
+        outside = served.work.engine.host.outside_steps(ISL)
+        assert points.ttft[0][place] == pytest.approx(outside + 0.5 + 1.5 * (1 + mean))
+    most = MAX_PROMPT_TOKENS // ISL
+    assert full.prompt == pytest.approx((0.5 + 1.5 * most) / most)
+
+
+def test_a_long_prompt_stops_all_decodes_of_an_engine_that_computes_prompts_first() -> None:
+    """4 passes of 256 tokens take 0.5 + 1.5 / 4 s each."""
+    served = replica(hub.load("gpt2"), Device.load("a100"), Layout(), Formats("fp16"), 0.9, engine="sglang")
+    points, _ = steady(served, chunk=256)
+    prompt = 4 * (0.5 + 1.5 / 4)
+    assert points.tpot[0] == pytest.approx(1 + np.array([0.5, 1]) * prompt)
+    assert points.requests[0] == pytest.approx(np.array([0.5, 1]) / points.tpot[0])
+    assert points.longest == pytest.approx(1 + prompt)
 
 
 def test_a_random_time_is_more_often_in_a_longer_step(gpt2: ServingReplica) -> None:
-    """Of steps of 1 and 3 s in turn, 3 of 4 seconds are in the longer one, which then lasts 1.5 s more on average."""
-    full = steady(gpt2, rate=0.1)[1]
-    assert full is not None
-    row, column = full.batch.tolist().index(128), full.tokens.tolist().index(2048)
-    assert full.remaining[row, column] == pytest.approx(3 / 4 * 1.5 + 1 / 4 * 0.5)
-    assert full.remaining[row, full.tokens.tolist().index(1024)] == pytest.approx(1.5)
+    """The rest of a step is E[t²] / (2 E[t]) with t = 1 + 2 N: E[N²] = m + m²."""
+    _, full = steady(gpt2)
+    mean = np.array([0.5, 1])
+    assert full.remaining == pytest.approx((1 + 4 * mean + 4 * (mean + mean**2)) / (2 * (1 + 2 * mean)))
+
+
+def test_batches_that_leave_no_tokens_for_prompts_are_left_out() -> None:
+    arch, device = hub.load("gpt2"), Device.load("a100")
+    served = replica(arch, device, Layout(), Formats("fp16"), 0.9, max_len=ISL + OSL, token_budget=100)
+    assert prompt_limit(served, ISL, None) == 100
+    assert prompt_limit(served, ISL, 30) == 30
+    assert steady(served)[0].batch.tolist() == [64]
+
+
+def test_an_engine_has_no_more_sequences_than_it_is_started_for() -> None:
+    served = replica(hub.load("gpt2"), Device.load("h100"), Layout(), Formats("fp16"), None, max_len=64, max_seqs=24)
+    assert largest_batch(served, [(0, 1)]) == 24
+
+
+@pytest.mark.parametrize(("engine", "batch"), [("vllm", 16), ("vllm", 64), ("sglang", 16), ("sglang", 64)])
+def test_a_plan_expects_the_rates_and_gaps_of_a_simulated_service(engine: str, batch: int) -> None:
+    """`--phase serve` with lengths that differ by a quarter, so that requests are independent of each other."""
+    isl, osl = 540, 135
+    served = replica(
+        hub.load("llama-3.1-8b"), Device.load("h100"), Layout(), Formats("fp16"), None, engine=engine, max_len=750
+    )
+    sizes = np.array([n for n in batches(batch) if n <= batch])
+    times = generation_times(served, None, isl + osl // 2, sizes)
+    points, full = steady_states(served, RequestLengths(isl, osl), [(0, 1)], times)
+    rate = points.requests[0][-1]
+    alike: dict[str, Any] = {
+        "phase": "serve", "isl": 600, "osl": 150, "engine": engine, "sustained": "off", "length_ratio": 0.8,
+    }  # fmt: skip
+    in_flight = batch + ceil(rate * points.ttft[0][-1])  # Little's law
+    found = roofmodel.estimate("llama-3.1-8b", "h100", concurrency=in_flight, **alike).totals["serve"]
+    assert found["requests_per_second"] == pytest.approx(rate, rel=0.06)
+    assert found["tpot_seconds"] == pytest.approx(points.tpot[0][-1], rel=0.08)
+    assert found["itl_p99_seconds"] == pytest.approx(points.itl_p99[-1], rel=0.12)
+    # under vLLM a prompt arrives at a random time and waits for the end of the running step
+    assert 0.9 * points.ttft[0][-1] < found["ttft_seconds"] < 1.1 * (points.ttft[0][-1] + full.remaining[-1])

@@ -4,16 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 
 from roofmodel import RoofError, estimate
-from roofmodel.devices.device import Device
-from roofmodel.models.hub import load
-from roofmodel.plan.layouts import Formats, Layout
-from roofmodel.plan.serving import RequestLengths, steady_states
-from roofmodel.plan.speculation import generation_times
-from roofmodel.plan.step_times import replica
 
 REQUESTS: dict[str, Any] = {"isl": 512, "osl": 128}
 
@@ -43,22 +36,6 @@ def test_a_single_client_sees_a_prefill_and_decodes() -> None:
     assert found["tpot_seconds"] == pytest.approx(decode["expected_seconds"], rel=0.01)
     assert found["itl_p99_seconds"] == pytest.approx(decode["expected_seconds"], rel=0.03)
     assert found["latency_seconds"] == pytest.approx(found["ttft_seconds"] + 127 * found["tpot_seconds"])
-
-
-@pytest.mark.parametrize("batch", [16, 64])
-def test_a_plan_expects_the_same_tpot(batch: int) -> None:
-    """A plan's formula for a full batch, with chunks of one prompt each: its rate and its TPOT."""
-    served = replica(load("llama-3.1-8b"), Device.load("h100"), Layout(), Formats("fp16"), None, max_len=640)
-    times = generation_times(served, None, 512 + 64, np.array([batch]))
-    points, _ = steady_states(served, RequestLengths(512, 128), [(0, 1)], times)
-    of_one_prompt = int(np.flatnonzero(points.chunk == 512)[0])
-    tpot, rate = points.tpot[0][of_one_prompt], points.requests[0][of_one_prompt]
-    # besides those that decode, requests are in flight until their first token (Little's law)
-    found = totals(concurrency=batch, sustained="off")
-    in_flight = batch + round(rate * found["ttft_seconds"])
-    found = totals(concurrency=in_flight, sustained="off")
-    assert found["tpot_seconds"] == pytest.approx(tpot, rel=0.06)
-    assert found["requests_per_second"] == pytest.approx(rate, rel=0.06)
 
 
 def test_replicas_serve_their_parts_of_the_requests() -> None:
