@@ -12,7 +12,7 @@ import gc
 from typing import Any, NamedTuple
 
 from roofmodel.counting.tensors import FORMATS, MASK, Widths
-from roofmodel.counting.training import optimizer_state_bytes
+from roofmodel.counting.training.step import optimizer_state_bytes
 from roofmodel.options.values import Optimizer
 
 MIN_TRAINING_BITS = 16

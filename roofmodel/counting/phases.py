@@ -29,7 +29,7 @@ def operators(arch: Architecture, step: Step) -> tuple[Operator, ...]:
 
 
 if TYPE_CHECKING:
-    from roofmodel.counting.training import TrainingStep
+    from roofmodel.counting.training.step import TrainingStep
 
 
 def operators_and_eager(arch: Architecture, step: Step) -> tuple[tuple[Operator, ...], tuple[Operator, ...]]:
@@ -40,7 +40,7 @@ def operators_and_eager(arch: Architecture, step: Step) -> tuple[tuple[Operator,
     if step.phase != "train":
         counted_operators = operators(arch, step)
         return counted_operators, as_eager(counted_operators)
-    from roofmodel.counting.training_share import TrainingShare
+    from roofmodel.counting.training.share import TrainingShare
 
     return TrainingShare(arch, step).operators_and_eager(step)
 
@@ -120,7 +120,7 @@ def memory_by_pass(
     For generation these are the prefill and the last decode.
     """
     if step.phase == "train":
-        from roofmodel.counting.training_share import TrainingShare
+        from roofmodel.counting.training.share import TrainingShare
 
         yield step, TrainingShare(arch, step, walk(arch, step)).memory(step)
         return
@@ -131,7 +131,7 @@ def memory_by_pass(
 
 def training_step(arch: Architecture, step: Step) -> TrainingStep:
     """The operators of a training step, by part (forward, backward, ...)."""
-    from roofmodel.counting.training_share import TrainingShare
+    from roofmodel.counting.training.share import TrainingShare
 
     return TrainingShare(arch, step).training_step(step)
 

@@ -32,10 +32,11 @@ from functools import partial
 from itertools import count, product
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
-from roofmodel.counting import phases, training
+from roofmodel.counting import phases
 from roofmodel.counting.operator import Cost, Operator
 from roofmodel.counting.passes import Memory
 from roofmodel.counting.tensors import FORMATS, Format, Widths
+from roofmodel.counting.training.step import optimizer_state_bytes, optimizer_step
 from roofmodel.counting.workload import Parallel, Step, Workload
 from roofmodel.devices.calibration import TIMINGS, Calibration, Fit, Fitted
 from roofmodel.devices.device import Device
@@ -158,13 +159,13 @@ def _traced(
         if variant.phase == "train":
             parameters = phases.training_step(arch, step).parameters
             state_bytes = trace.trace_branches(
-                lambda: training.optimizer_state_bytes(parameters, widths, optimizer_named(optimizer))
+                lambda: optimizer_state_bytes(parameters, widths, optimizer_named(optimizer))
             )
             memory = {name: needed._replace(optimizer=state_bytes) for name, needed in memory.items()}
             for name, phase in estimates.items():
                 estimates[name], updates[name] = _with_optimizer_step(
                     phase,
-                    lambda: training.optimizer_step(parameters, widths, optimizer_named(optimizer)),
+                    lambda: optimizer_step(parameters, widths, optimizer_named(optimizer)),
                     Timing(device, traced_engine(name)),
                     trace,
                 )

@@ -154,7 +154,7 @@ def options_in_effect(arch: Architecture, work: Workload) -> dict[str, Any]:
         "engine_option": dict(work.engine.settings) or None,
     }
     if phase == "train":
-        from roofmodel.counting.training import MOMENTS, moment_format
+        from roofmodel.counting.training.step import MOMENTS, moment_format
         from roofmodel.steps.training_options import ALL_LINEAR
 
         values["lora_targets"] = work.adapters and ("+".join(work.adapters.targets) or ALL_LINEAR)

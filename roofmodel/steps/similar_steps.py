@@ -12,7 +12,7 @@ from typing import Any
 from roofmodel.counting import passes, phases
 from roofmodel.counting.operator import Operator
 from roofmodel.counting.passes import Memory
-from roofmodel.counting.training_share import TrainingShare
+from roofmodel.counting.training.share import TrainingShare
 from roofmodel.counting.workload import Step
 from roofmodel.devices.device import Device
 from roofmodel.engines.engine import Engine

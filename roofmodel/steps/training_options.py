@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from roofmodel.counting.tensors import number_format
-from roofmodel.counting.training import MOMENTS
+from roofmodel.counting.training.step import MOMENTS
 from roofmodel.counting.workload import Adapters, Workload
 from roofmodel.errors import Message, Option, Text, WorkloadError, choices, ignored, shorten
 from roofmodel.models.architecture import Architecture, Network

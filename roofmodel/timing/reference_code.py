@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
 
-from roofmodel.counting.dropout import dropped_branches
 from roofmodel.counting.operator import Operator
 from roofmodel.counting.tensors import MASK, Format, Tensor
+from roofmodel.counting.training.dropout import dropped_branches
 from roofmodel.engines.engine import Engine
 from roofmodel.models.architecture import Dropout, ReferenceCode
 from roofmodel.numbers.algebra import Number, either, largest, maximum, trace_branches

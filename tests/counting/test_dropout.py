@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from roofmodel.counting import passes, phases
-from roofmodel.counting.dropout import with_dropout
+from roofmodel.counting.training.dropout import with_dropout
 from roofmodel.counting.workload import Workload
 from roofmodel.models.config import architecture
 from roofmodel.models.families import FAMILIES

@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
-from roofmodel.counting import passes, phases, training
+from roofmodel.counting import passes, phases
 from roofmodel.counting.blocks import operators
 from roofmodel.counting.operator import Operator
+from roofmodel.counting.training import step as training
 from roofmodel.counting.workload import Workload
 from roofmodel.errors import ModelError
 from roofmodel.models.architecture import Architecture

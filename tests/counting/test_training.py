@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from roofmodel.counting import blocks, passes, phases
-from roofmodel.counting.backward import backward
 from roofmodel.counting.operator import Cost, Operator
+from roofmodel.counting.training.backward import backward
 from roofmodel.counting.workload import Parallel, Workload
 from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture

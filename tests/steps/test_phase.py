@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 import roofmodel
 from roofmodel import WorkloadError
 from roofmodel.counting import phases
-from roofmodel.counting.dropout import with_dropout
-from roofmodel.counting.training import kept_bytes, kept_tensors
-from roofmodel.counting.training_share import TrainingShare
+from roofmodel.counting.training.dropout import with_dropout
+from roofmodel.counting.training.share import TrainingShare
+from roofmodel.counting.training.step import kept_bytes, kept_tensors
 from roofmodel.counting.workload import Parallel, Workload
 from roofmodel.devices.device import Device
 from roofmodel.engines.engine import Engine

@@ -25,11 +25,11 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from roofmodel.counting import vector_flops
-from roofmodel.counting.backward import backward, differentiable, kept, receives_from_stage
 from roofmodel.counting.block_context import all_reduce
 from roofmodel.counting.operator import Builder, Collective, Operator
 from roofmodel.counting.passes import Memory, activation_bytes
 from roofmodel.counting.tensors import FORMATS, STATE_FORMATS, Format, Tensor, Widths
+from roofmodel.counting.training.backward import backward, differentiable, kept, receives_from_stage
 from roofmodel.counting.workload import Step
 from roofmodel.numbers.algebra import Number, ceil_div, either, is_just, largest, maximum, quotient
 from roofmodel.options.values import Optimizer, Recompute

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from roofmodel.counting import blocks
-from roofmodel.counting.dropout import with_dropout
 from roofmodel.counting.operator import Operator
 from roofmodel.counting.passes import (
     Memory,
@@ -18,7 +17,8 @@ from roofmodel.counting.passes import (
     token_table_elements,
     weight_bytes,
 )
-from roofmodel.counting.training import (
+from roofmodel.counting.training.dropout import with_dropout
+from roofmodel.counting.training.step import (
     InFlight,
     KeptTensors,
     TrainingPasses,

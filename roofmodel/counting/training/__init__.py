@@ -1,0 +1,1 @@
+"""A training step: backward pass, optimizer, exchanges between replicas, memory."""
