@@ -10,7 +10,9 @@ of GEMMs below 16 bits, with LoRA or without a stated layout are left out. `--ro
 - `readme`: GPT models of Megatron-LM's README on H100s. Neither the microbatch (assumed: 1) nor the model chunks per
   stage (assumed: 1) are stated.
 - `nemo`: NVIDIA's dense and MoE models in BF16.
-- `foundry`: MPT models on eight A100s by llm-foundry's FSDP, whose GPUs also shard gradients and weights.
+- `foundry`: MPT models on A100s by llm-foundry's FSDP (`--zero 3`), with RoCE of 25 GB/s per GPU between nodes.
+- `torchtitan`: Llama-3.1-8B by FSDP2 on H100s with HBM2e, in bf16. It recomputes a part of the operators of each layer:
+  the rows here recompute none, so that their times are too short and their memory is too large.
 """
 
 from __future__ import annotations
@@ -30,8 +32,11 @@ from roofmodel.models.config import architecture
 from roofmodel.steps.estimate import Estimate, estimate
 
 MPT = {"125m": (12, 768, 12), "350m": (24, 1024, 16), "760m": (24, 1536, 12), "1b": (24, 2048, 16),
-       "3b": (32, 2560, 20), "7b": (32, 4096, 32), "13b": (40, 5120, 40), "30b": (48, 7168, 56)}  # fmt: skip
+       "3b": (32, 2560, 20), "7b": (32, 4096, 32), "13b": (40, 5120, 40), "30b": (48, 7168, 56),
+       "70b": (80, 8192, 64)}  # fmt: skip
 """Layers, width and heads of llm-foundry's models (its scripts/train/yamls/pretrain)."""
+A100 = {"a100_80gb": "a100-sxm-80gb", "a100_40gb": "a100-sxm-40gb"}
+GPUS_PER_NODE, H100_HBM2E = 8, "h100-sxm-96gb-hbm2e"
 GPT_OSS, LLAMA_70B = "gpt-oss-120b", "meta-llama/Meta-Llama-3-70B"
 SIMUMAX = {"Llama-3-70B": LLAMA_70B, "DeepSeek-V2": "deepseek-v2"}
 NEMOTRON = {
@@ -65,6 +70,7 @@ def rows(folder: Path) -> Iterator[TrainingRow]:
     yield from _readme(folder)
     yield from _nemo(folder)
     yield from _foundry(folder)
+    yield from _torchtitan(folder)
 
 
 def _read(folder: Path, name: str) -> list[dict[str, str]]:
@@ -151,8 +157,6 @@ def _nemo(folder: Path) -> Iterator[TrainingRow]:
 
 def _foundry(folder: Path) -> Iterator[TrainingRow]:
     for row in _read(folder, "train_llm_foundry"):
-        if row["Model"] not in MPT or row["GPU"] != "a100_80gb":
-            continue
         layers, hidden, heads = MPT[row["Model"]]
         seq, gpus = int(row["SeqLen (T)"]), int(row["# GPUs"])
         config = {
@@ -161,11 +165,28 @@ def _foundry(folder: Path) -> Iterator[TrainingRow]:
         }  # fmt: skip
         batch = int(row["GlobalBatchSize"])
         options = {
-            "batch": batch, "seq": seq, "micro_batch": int(row["MicroBatchSize"]), "dp": gpus, "zero": 1,
+            "batch": batch, "seq": seq, "micro_batch": int(row["MicroBatchSize"]), "dp": gpus, "zero": 3,
             "recompute": "full" if row["Activation Checkpointing"] == "True" else "none", "engine": "torch",
+            "weights": "bf16" if row["MP Mode"] == "PURE" else "fp32",
         }  # fmt: skip
-        seconds = batch * seq / float(row["Throughput (T/s)"])
-        yield TrainingRow("llm-foundry", row["Model"], architecture(config, "mpt", "mpt"), "a100", options, seconds)
+        seconds, hw = batch * seq / float(row["Throughput (T/s)"]), A100[row["GPU"]]
+        table = "llm-foundry" if gpus <= GPUS_PER_NODE else "llm-foundry, several nodes"
+        yield TrainingRow(table, row["Model"], architecture(config, "mpt", "mpt"), hw, options, seconds)
+
+
+def _torchtitan(folder: Path) -> Iterator[TrainingRow]:
+    for row in _read(folder, "train_pytorch_misc"):
+        if "HBM2e" not in row["gpu"] or row["precision"] != "bf16" or row["tp"] != "1":
+            continue
+        batch, seq = int(row["gbs"]), int(row["seq"])
+        options = {
+            "batch": batch, "seq": seq, "micro_batch": int(row["local_batch"]), "dp": int(row["n_gpus"]), "zero": 3,
+            "weights": "fp32", "engine": "torch",
+        }  # fmt: skip
+        seconds = seq * int(row["local_batch"]) / float(row["tok_per_s_per_gpu"])
+        memory = float(row["memory_gib"])
+        table = "torchtitan, eager" if row["compile"] == "no" else "torchtitan, torch.compile"
+        yield TrainingRow(table, row["model"], hub.load("llama-3.1-8b"), H100_HBM2E, options, seconds, memory)
 
 
 class Judged(NamedTuple):

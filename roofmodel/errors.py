@@ -254,8 +254,7 @@ def choices(word: str, known_words: Iterable[str], cutoff: float = 0.6) -> str:
 
 
 TECHNIQUES = {
-    "cp": "context parallelism", "cp_kind": "context parallelism", "fsdp": "fully sharded data parallelism",
-    "hsdp": "hybrid sharded data parallelism", "no_reshard": "fully sharded data parallelism",
+    "cp": "context parallelism", "cp_kind": "context parallelism",
     "states": "a format of the optimizer's state", "lora": "LoRA", "lora_targets": "LoRA", "qlora": "QLoRA",
     "stage_layers": "uneven pipeline stages", "schedule": "pipeline schedules by name",
     "mtbf": "failures of a run", "checkpoint_time": "failures of a run", "offload": "offloading to the host",

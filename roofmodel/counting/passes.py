@@ -79,7 +79,7 @@ class Memory(NamedTuple):
     optimizer: Number = 0
     kept: Number = 0  # part of `activations`: what the forward pass keeps for the backward pass
     logits: Number = 0  # in training: what the loss keeps of them, and their gradient; 0 where the peak is later
-    other: Number = 0  # in training: the buckets of DistributedDataParallel
+    other: Number = 0  # in training: the buckets of DistributedDataParallel, the buffers of sharded replicas
 
     @property
     def total(self) -> Number:

@@ -101,15 +101,20 @@ def _counted_walk(arch: Architecture, step: Step, walks: Sequence[Sequence[Opera
 
 def _peak_memory(arch: Architecture, steps: Sequence[Step], weights: Number | None, *, walk: Walk) -> Memory:
     """Peak bytes per GPU over the steps of a workload, in the pipeline stage that needs most."""
+    return reduce(Memory.larger, (memory for _, memory in stage_memories(arch, steps, weights, walk=walk)))
+
+
+def stage_memories(
+    arch: Architecture, steps: Sequence[Step], weights: Number | None = None, *, walk: Walk = one_pass
+) -> Iterator[tuple[int, Memory]]:
+    """Peak bytes per GPU of each distinct pipeline stage over the steps of a workload, with the number of stages."""
     staged = distinct_stages(arch, steps[0])
-    peaks: list[Memory] = []
-    for _, first in staged:
+    for many, first in staged:
         if len(staged) > 1 or weights is None:
             weights = 0 if first.phase == "train" else weight_bytes(arch, first, walk=walk)  # training counts its own
-        for step in steps:
-            of_stage = step._replace(parallel=first.parallel)
-            peaks += (memory for _, memory in memory_by_pass(arch, of_stage, weights, walk=walk))
-    return reduce(Memory.larger, peaks)
+        of_stage = (step._replace(parallel=first.parallel) for step in steps)
+        peaks = (memory for step in of_stage for _, memory in memory_by_pass(arch, step, weights, walk=walk))
+        yield many, reduce(Memory.larger, peaks)
 
 
 def memory_by_pass(

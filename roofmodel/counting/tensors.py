@@ -135,6 +135,8 @@ AXES: dict[str, str] = {
     "Z": "points along the third dimension of a grid",
     "W": "parameters of the whole model",
     "Ws": "parameters whose optimizer state is on one GPU",
+    "Wb": "parameters of a layer, or of all that is outside layers",
+    "Wbs": "those that one GPU stores",
     "n": "classes of a classification head",
     "o": "output channels of a filter",
     "i": "rows of a feature map",

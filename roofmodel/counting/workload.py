@@ -6,7 +6,7 @@ A pass has the numbers of its tokens and of its query-key pairs, and the number 
 from collections import Counter
 from collections.abc import Callable, Sequence
 from math import log1p
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from roofmodel.counting.tensors import FORMATS, STATE_FORMATS, Widths, number_format
 from roofmodel.engines.engine import Engine
@@ -134,10 +134,13 @@ class Parallel(NamedTuple):
       (`experts_span_replicas`);
     * `sequence`: whether the `tp` GPUs also shard the tokens outside the blocks: norms, residual adds, dropout
       (Korthikanti et al., arXiv 2205.05198, section 4.2);
-    * `zero`: 1 if the replicas shard the optimizer state (ZeRO stage 1; Megatron-LM's distributed optimizer);
+    * `zero`: the stage of ZeRO: with 1, the replicas shard the optimizer state (Megatron-LM's distributed optimizer),
+      with 2 also gradients, with 3 also weights (FSDP; `training/sharding.py`);
+    * `hsdp`: the number of replicas that shard together; None: all of them;
+    * `reshards`: whether gathered weights are freed between forward and backward pass;
     * `overlaps`: what the engine overlaps in training (`engines/engine_file.py`, OVERLAPS);
-    * `wrapper`: how replicas train (PyTorch's DistributedDataParallel or DataParallel, or gradients exchanged after the
-      backward pass); None: one replica without a wrapper.
+    * `wrapper`: how replicas train (PyTorch's DistributedDataParallel or DataParallel, gradients exchanged after the
+      backward pass, or `sharded` ones layer by layer); None: one replica without a wrapper.
 
     Rank order as in Megatron-LM (Narayanan et al., arXiv 2104.04473, section 3): tensor parallelism, then data
     parallelism, then pipeline stages.
@@ -152,7 +155,9 @@ class Parallel(NamedTuple):
     stage: int = 0
     sequence: bool = False
     zero: int = 0
-    wrapper: DataParallel | None = None
+    hsdp: Number | None = None
+    reshards: bool = True
+    wrapper: DataParallel | Literal["sharded"] | None = None
     overlaps: frozenset[str] = frozenset()
 
     @property
@@ -246,8 +251,13 @@ class Workload(NamedTuple):
 
     @property
     def data_parallel(self) -> DataParallel | None:
-        """How replicas train."""
-        return self.parallel.wrapper
+        """How replicas train; None also for sharded ones."""
+        return None if self.parallel.wrapper == "sharded" else self.parallel.wrapper
+
+    @property
+    def hsdp(self) -> Number | None:
+        """The number of replicas that shard weights together, if they form groups."""
+        return self.parallel.hsdp
 
     @property
     def communicating_gpus(self) -> Number:
@@ -261,8 +271,15 @@ class Workload(NamedTuple):
 
     @property
     def zero(self) -> int:
-        """The stage of ZeRO: 1 if the replicas shard the optimizer state, else 0."""
+        """The stage of ZeRO: what the replicas shard."""
         return self.parallel.zero
+
+    @property
+    def gathered(self) -> Widths:
+        """The number formats of the operators: fully sharded weights are gathered in the working format at most."""
+        widths = self.widths
+        is_wider = widths.weights.bits > widths.dtype.bits and not self.engine.autocast
+        return widths._replace(weights=widths.dtype) if self.parallel.zero == 3 and is_wider else widths
 
     @property
     def widths(self) -> Widths:
@@ -304,13 +321,14 @@ class Workload(NamedTuple):
         part = quotient(self.batch, self.parallel.dp)
         together = part if self.micro_batch is None else self.micro_batch
         return Step(
-            phase, together, tokens, context, self.attention, positions, self.widths,
+            phase, together, tokens, context, self.attention, positions, self.gathered,
             passes, self.image, self.mla, self.optimizer, self.recompute,
             0 if self.decoder_seq is None else self.seq, self.parallel,
             1 if self.micro_batch is None else quotient(part, together), routing=self.routing,
             gradients=self.engine.training and self.engine.training.gradients,
             logits=self.engine.training and self.engine.training.logits,
             adapters=self.adapters,
+            stored=None if self.gathered == self.widths else self.widths.weights.name,
         )  # fmt: skip
 
 
@@ -334,7 +352,7 @@ class Step(NamedTuple):
     the number of encoder tokens per sequence. A training step without an `optimizer` ends with the gradients. A decode
     with a `chunk` computes prompt tokens in the same pass (`mixed_step.py`). `gradients` and `logits` are the formats
     in which an engine keeps both in training; None: those of weights and activations. They change memory only. With
-    `adapters`, only they are trained.
+    `adapters`, only they are trained. `stored` is the format of sharded weights, if they are gathered in another one.
     """
 
     phase: Phase
@@ -357,10 +375,13 @@ class Step(NamedTuple):
     gradients: str | None = None
     logits: str | None = None
     adapters: Adapters | None = None
+    stored: str | None = None
 
     @property
     def trained_widths(self) -> Widths:
-        """The number formats, with that of the trained parameters as the format of weights."""
+        """The number formats, with that of the trained parameters, as they are stored, as the format of weights."""
+        if self.stored is not None:
+            return self.widths._replace(weights=number_format(self.stored))
         return self.widths._replace(weights=self.widths.others) if self.adapters else self.widths
 
     @property

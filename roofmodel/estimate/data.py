@@ -32,7 +32,8 @@ def to_dict(estimate: Estimate) -> dict[str, Any]:
         "phases": [_phase(estimate, phase) for phase in estimate.phases],
         "memory": {
             **MEMORY_OF_A_GPU.record(estimate.memory),
-            **({} if estimate.has_total else dict.fromkeys(NEED_WEIGHTS)),
+            "all_gpus": estimate.memory_of_all,
+            **({} if estimate.has_total else dict.fromkeys((*NEED_WEIGHTS, "all_gpus"))),
             **start_document(estimate.start),
             "capacity": estimate.device.capacity,
             "usable": None if estimate.usable_memory is None else int(estimate.usable_memory),
@@ -96,6 +97,7 @@ def workload_document(estimate: Estimate) -> dict[str, Any]:
     left_out |= set() if arch.image else {"image"}
     if "train" not in work.phases:
         left_out |= {"lora", "lora_targets", "optimizer", "overlap", "recompute", "sequence_parallel", "states", "zero"}
+        left_out |= {"fsdp", "hsdp", "no_reshard"}
     options = {key_of(name): value for name, value in values.items() if name not in left_out}
     return options | engine_figures(work.engine)
 

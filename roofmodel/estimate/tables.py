@@ -145,7 +145,13 @@ MEMORY_OF_A_GPU = Table(
             MEMORY,
             meaning="in training: bytes that the loss keeps, and of the logits' gradient; 0 where the peak is later",
         ),
-        Column("other", "other", MEMORY, meaning="in training: bytes of the buckets of DistributedDataParallel"),
+        Column(
+            "other",
+            "other",
+            MEMORY,
+            meaning="in training: bytes of the buckets of DistributedDataParallel, or of gathered weights and of "
+            "gradients before they are reduced",
+        ),
         Column("kept_activations", value="kept", meaning="the part of `activations` that the backward pass needs"),
         Column("total", "total", MEMORY, meaning="the sum at the peak over the phases shown"),
     ),
@@ -286,7 +292,7 @@ def replica_rows(phase: PhaseEstimate) -> Iterator[tuple[str, Number, float | No
     if replicas.hidden is None or replicas.hidden.value or phase.hidden_bound:
         yield "hidden communication", -phase.hidden_bound, replicas.hidden and -float(replicas.hidden.value)
     for name, added in (
-        ("copies of gradients", replicas.copies),
+        ("copies of shards" if phase.step.parallel.zero > 1 else "copies of gradients", replicas.copies),
         ("contention", replicas.contention),
         ("wait for slowest GPU", replicas.waiting),
     ):

@@ -62,6 +62,9 @@ class WorkloadOptions(TypedDict, total=False):
     micro_batch: int | None
     sequence_parallel: SequenceParallel
     zero: int
+    fsdp: bool
+    hsdp: int | None
+    no_reshard: bool
     memory_utilization: float | None
     max_len: int | None
     token_budget: int | None
@@ -135,6 +138,9 @@ class GridOptions(TypedDict, total=False):
     micro_batch: Numbers | None
     sequence_parallel: Names | None
     zero: Numbers | None
+    fsdp: bool | None
+    hsdp: Numbers | None
+    no_reshard: bool | None
     memory_utilization: float | str | Iterable[float | str] | None
     max_len: Numbers | None
     token_budget: Numbers | None

@@ -263,6 +263,8 @@ def lists_request(record: Any, plan: PlanKind | None = None) -> Callable[[Functi
 
 def _axis(option: Declared) -> Any:
     """The type of one or several values."""
+    if option.type is bool:
+        return bool
     if option.type == RoutingOption:
         return RoutingOption | Iterable[RoutingOption]
     kinds = {"count": Numbers, "name": Names, "settings": EngineOption}

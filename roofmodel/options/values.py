@@ -114,6 +114,13 @@ def seconds_of(option: str, value: object, example: str, highest: float = MAX_SE
     return seconds
 
 
+def flag(option: str, value: object) -> bool:
+    """The value of an option that is given or not. Raises WorkloadError for another value than a boolean."""
+    if not isinstance(value, bool):
+        raise WorkloadError(Option(option), f" is {shorten(value)}; it must be True or False")
+    return value
+
+
 def on_or_off(option: str, value: object) -> Sustained:
     """`on` or `off`, from one of them or a boolean. Raises WorkloadError for another value."""
     text = ("off", "on")[value] if isinstance(value, bool) else value

@@ -32,6 +32,7 @@ from roofmodel.options.values import (
     Sustained,
     check_one_of,
     check_whole_number,
+    flag,
     layer_names,
     mean_bits,
     on_or_off,
@@ -358,12 +359,39 @@ class Options(NamedTuple):
         int,
         Declared(
             PARALLELISM,
-            "Training: with 1, the --dp replicas shard the optimizer state (ZeRO stage 1).",
-            maximum=1,
+            "Training: what the --dp replicas shard (stage of ZeRO): 1 optimizer state, 2 also gradients, 3 also "
+            "weights.",
+            maximum=3,
             plans=("training",),
-            plan_help="Search only 0 or 1 (default: both); with 1, the replicas shard the optimizer state.",
+            plan_help="Search only these stages of ZeRO (default: 0 and 1); with 1, the replicas shard the optimizer "
+            "state, with 2 also gradients, with 3 also weights.",
         ),
     ] = 0
+    fsdp: Annotated[
+        bool,
+        Declared(
+            PARALLELISM,
+            "Training: fully sharded data parallel, another name of --zero 3.",
+            check=flag,
+        ),
+    ] = False
+    hsdp: Annotated[
+        int | None,
+        Declared(
+            PARALLELISM,
+            "Training: --zero 3 within groups of so many replicas; gradients are all-reduced between the groups.",
+            minimum=2,
+            examples=("2,4,8", "2:8, 2:64:*2"),
+        ),
+    ] = None
+    no_reshard: Annotated[
+        bool,
+        Declared(
+            PARALLELISM,
+            "Training: with --zero 3, layers stay gathered between forward and backward pass.",
+            check=flag,
+        ),
+    ] = False
     memory_utilization: Annotated[
         float | None,
         Declared(
@@ -514,9 +542,7 @@ def valid_request(record: type[Record], options: Mapping[str, Any], **fields: An
 
 
 def check_size(option: str, value: object, low: int, high: int) -> None:
-    """Raises WorkloadError for no whole number from `low` to `high`, and for a stage of ZeRO that is not supported."""
-    if option == "zero" and isinstance(value, int) and value in (2, 3):
-        raise WorkloadError("ZeRO stages 2 and 3 are not supported; try ", Option("zero", 1))
+    """Raises WorkloadError for no whole number from `low` to `high`."""
     check_whole_number(option, value, low, high)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roofmodel.counting import passes, phases
@@ -76,6 +77,7 @@ class Estimate(NamedTuple):
     active_parameters: int  # of one token: MoE routes it to some of the experts
     phases: tuple[PhaseEstimate, ...]
     memory: passes.Memory  # without the sizes of weights in an unknown format, see `has_total`
+    memory_of_all: Number  # bytes of all GPUs, each at its peak
     notes: tuple[Text, ...]
     largest_batch: int | None  # that fits; None where the device's memory or the weights' format is unknown
     largest_context: int | None  # that fits, of --context if given, else of --seq; None also where any length fits
@@ -137,7 +139,8 @@ def estimate(
     formula = MemoryFormula(arch, work, phases.weight_bytes(arch, first, walk=walk))
     if work.phases == ("generate",):
         estimates = [_with_decodes(arch, device, work, estimates[0], formula, walk)]
-    needed = phases.peak_memory(arch, work, formula.weights, walk=walk)
+    by_stage = [*phases.stage_memories(arch, work.steps(), formula.weights, walk=walk)]
+    needed = reduce(passes.Memory.larger, (memory for _, memory in by_stage))
     starts = server_starts(arch, device, work, walk)
     needed_total = needed_bytes(starts, needed)
     usable = None if device.capacity is None or not work.weights_known else usable_memory(device, work)
@@ -170,6 +173,7 @@ def estimate(
         active_parameters=passes.active_parameters(arch, all_operators),
         phases=tuple(estimates),
         memory=needed,
+        memory_of_all=sum(many * memory.total for many, memory in by_stage) * work.parallel.gpus // work.parallel.pp,
         notes=(
             *arch.notes,
             *notes,
@@ -325,7 +329,9 @@ def describe_gpus(parallel: Parallel) -> list[str]:
         return []
     degrees = [f"{name} {degree}" for name, degree in parallel.ways.items() if degree > 1]
     degrees += ["sequence-parallel"] * parallel.sequence
-    degrees += [f"ZeRO-{parallel.zero}"] * (parallel.zero > 0)
+    if parallel.zero:
+        degrees.append(f"ZeRO-{parallel.zero}" + (f" within {parallel.hsdp} replicas" if parallel.hsdp else ""))
+    degrees += ["not resharded"] * (not parallel.reshards)
     return [f"one of {parallel.gpus} GPUs ({', '.join(degrees)})"]
 
 

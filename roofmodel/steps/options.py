@@ -21,7 +21,7 @@ from roofmodel.numbers.algebra import Number, maximum, minimum
 from roofmodel.options.values import SERVE, Phase
 from roofmodel.options.workload import DEFAULTS, REMOVED, Options, valid
 from roofmodel.steps.capacity import default_utilization, serves
-from roofmodel.steps.parallelism import data_parallel, has_experts, overlaps, parallel
+from roofmodel.steps.parallelism import FULL, data_parallel, has_experts, overlaps, parallel, with_sharding
 from roofmodel.steps.placed import load_notes
 from roofmodel.timing.parameter_sets import format_key
 
@@ -81,6 +81,8 @@ def workload(arch: Architecture, device: Device | None = None, **keywords: Any) 
     if is_training:
         from roofmodel.steps.training_options import adapters_of, training_notes
 
+        options, sharding_notes = with_sharding(options)
+        notes += sharding_notes
         notes += training_notes(arch, options, casts)
         adapters = adapters_of(arch, options)
     if device is not None:
@@ -98,12 +100,12 @@ def workload(arch: Architecture, device: Device | None = None, **keywords: Any) 
     micro_batch = 1 if options.micro_batch is None and options.pp > 1 and is_training else options.micro_batch
     gpus = Parallel(
         options.tp, options.dp, options.pp, options.ep, options.vpp, sequence=options.sequence_parallel == "on",
-        zero=options.zero,
+        zero=options.zero, hsdp=options.hsdp, reshards=not options.no_reshard,
     )  # fmt: skip
     layout, layout_notes = parallel(arch, is_training, options.batch, micro_batch, gpus)
     layout = layout._replace(
         wrapper=data_parallel(is_training, options.data_parallel, engine, layout, options.overlap),
-        overlaps=overlaps(is_training, options.data_parallel, engine, options.overlap),
+        overlaps=overlaps(is_training, options.data_parallel, engine, options.overlap, layout.zero),
     )
     if layout.sequence and seq % options.tp:
         tokens_per_gpu = -(-seq // options.tp)
@@ -157,6 +159,7 @@ def options_in_effect(arch: Architecture, work: Workload) -> dict[str, Any]:
         from roofmodel.counting.training.step import MOMENTS, moment_format
         from roofmodel.steps.training_options import ALL_LINEAR
 
+        values["fsdp"] = work.zero == FULL
         values["lora_targets"] = work.adapters and ("+".join(work.adapters.targets) or ALL_LINEAR)
         values["states"] = moment_format(work.widths, work.optimizer).name if MOMENTS[work.optimizer] else None
     inapplicable = {name for name, _ in _inapplicable_options(arch, work.phases, work.engine)}
@@ -400,6 +403,9 @@ def _inapplicable_options(arch: Architecture, phases: tuple[Phase, ...], engine:
         yield "overlap", "only training overlaps communication here"
         yield "recompute", "only training recomputes activations"
         yield "zero", "only training has optimizer state"
+        yield "fsdp", "only training shards weights over replicas"
+        yield "hsdp", "only training shards weights over replicas"
+        yield "no_reshard", "only training shards weights over replicas"
 
 
 def _lengths(arch: Architecture, options: Options) -> tuple[Number, Number | None, tuple[Number, Number]]:

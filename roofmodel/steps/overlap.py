@@ -5,6 +5,10 @@
   (`megatron/core/distributed/distributed_data_parallel.py`).
 - `parameters`: weights that other replicas updated are gathered likewise during the forward pass of the first
   microbatch.
+- `shards`: with ZeRO 2 and 3, the next layer is gathered and the gradients of the previous one are reduced during the
+  computation of a layer. The root and the first layer are gathered before the forward pass computes; the gradients of
+  the first layer and of the root are reduced after the backward pass has ended. Kernels take longer meanwhile, as with
+  DistributedDataParallel (`timing/replicas.py`).
 - `tensor_parallel`: the collectives of a sharded sequence overlap with GEMMs as in TransformerEngine by default
   (`transformer_engine/pytorch/module/base.py`, `initialize_ub`), by one of three methods:
   - `ring_exchange`: an all-gather before a GEMM, by copy engines, in as many parts as GPUs share a layer;
@@ -30,7 +34,10 @@ from roofmodel.models.architecture import ReferenceCode
 from roofmodel.numbers.algebra import Number, is_just, maximum, minimum
 from roofmodel.steps.placed import NO_TIME, Placed, ReplicaTimes, sum_of
 from roofmodel.steps.placed import placed as placed_on
+from roofmodel.steps.replicas import is_of_shards
 from roofmodel.timing.engine import Timing
+from roofmodel.timing.replicas import contention_seconds
+from roofmodel.timing.roofline import link_bandwidth
 from roofmodel.timing.timing import Expected
 
 BUCKET_PARAMETERS, BUCKET_PARAMETERS_PER_REPLICA = 40_000_000, 1_000_000
@@ -49,6 +56,15 @@ def with_overlap(placed: Sequence[Placed], step: Step, timing: Timing, times: Re
             if found is None:
                 return times._replace(contention=None, hidden=None)
             in_layers, slower = in_layers + found[0], slower + found[1]
+    if "shards" in overlaps and parallel.wrapper == "sharded":
+        for stages in PASSES.values():
+            own = [each for each in placed if each.operator.stage in stages]
+            if not any(map(is_of_shards, own)):
+                continue
+            found = _beside_layers(own, timing)
+            if found is None:
+                return times._replace(contention=None, hidden=None)
+            in_layers, slower = in_layers + found[0], slower + found[1]
     for overlap, prefix, stages in (
         ("gradients", "gradients.", PASSES["backward"]), ("parameters", "weights.", PASSES["forward"])
     ):  # fmt: skip
@@ -64,6 +80,44 @@ def with_overlap(placed: Sequence[Placed], step: Step, timing: Timing, times: Re
     hidden = in_layers + once if times.hidden is NO_TIME else times.hidden
     each_microbatch = (1 / step.microbatches) * (in_layers + -1 * slower)
     return times._replace(contention=contention, hidden=hidden, saved_in_layers=each_microbatch)
+
+
+def _beside_layers(own: Sequence[Placed], timing: Timing) -> tuple[Expected, Expected] | None:
+    """What a pass hides of the exchanges of sharded layers, and how much longer it takes meanwhile; None if unknown."""
+    exchanges = [each for each in own if is_of_shards(each)]
+    exchanged, computed = sum_of(exchanges), sum_of(each for each in own if each.operator.collective is None)
+    ends = sum_of(map(_at_an_end, _of_first_layer(exchanges)))
+    if exchanged is None or computed is None or ends is None:
+        return None
+    hidden = _hidden(exchanged + -1 * ends, 1, computed)
+    device, share = timing.device, hidden.value / exchanged.value
+    slow: Number = 0.0
+    for each in exchanges:
+        operator = each.operator
+        rate = link_bandwidth(operator.collective, device) or device.bandwidth
+        seconds = share * operator.count * each.expected.value if each.expected else 0.0
+        sent = share * operator.count * operator.link_bytes
+        slow = slow + contention_seconds(seconds, sent, rate, device.multiprocessors or 1, device.bandwidth)
+    return hidden, Expected(slow, slow, slow)
+
+
+def _of_first_layer(exchanges: Sequence[Placed]) -> list[Placed]:
+    """The exchanges of the root and of the first layer of each set of replicas, which no computation hides. The last
+    layer is gathered for the backward pass during the loss."""
+    first: dict[str, Placed] = {}
+    for each in exchanges:
+        if each.operator.stage != "forward" and each.operator.name.endswith("all_gather"):
+            continue
+        known = first.get(each.operator.name)
+        if known is None or min(each.operator.layers or (0,)) < min(known.operator.layers or (0,)):
+            first[each.operator.name] = each
+    return [*first.values()]
+
+
+def _at_an_end(placed: Placed) -> Placed:
+    """The exchange of one layer in all microbatches."""
+    layers = placed.operator.layers
+    return placed if layers is None else placed._replace(operator=replace(placed.operator, layers=layers[:1]))
 
 
 def _beside_gemms(own: Sequence[Placed], step: Step, timing: Timing) -> tuple[Expected, Expected] | None:

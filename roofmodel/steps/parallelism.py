@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
 from roofmodel.counting.workload import ONE_GPU, Parallel, Workload
 from roofmodel.engines.engine import Engine
@@ -17,9 +18,12 @@ from roofmodel.models.architecture import (
 )
 from roofmodel.models.layers import MLP, Attention, Embedding, LatentAttention, MoE
 from roofmodel.options.values import DataParallel, Overlap
+from roofmodel.options.workload import Options
 
 NO_REPLICAS = Message("no replicas (", Option("dp", 1), ") that could shard optimizer state")
 """Why `zero` is ignored."""
+FULL = 3
+"""The stage of ZeRO that shards weights."""
 GPUS = tuple(ONE_GPU.ways)
 """The options of the parallel layout."""
 
@@ -69,9 +73,44 @@ def parallel(
         )
     zero = layout.zero
     if zero and dp == 1:
-        notes.append(ignored("zero", NO_REPLICAS))
+        notes.append(ignored("zero" if layout.hsdp is None else "hsdp", NO_REPLICAS))
         zero = 0
-    return Parallel(tp, dp, pp, ep, vpp, experts_span_replicas=ep > tp, sequence=sequence, zero=zero), tuple(notes)
+    checked = Parallel(
+        tp, dp, pp, ep, vpp, experts_span_replicas=ep > tp, sequence=sequence, zero=zero,
+        hsdp=layout.hsdp if zero == FULL else None, reshards=layout.reshards or zero != FULL,
+    )  # fmt: skip
+    if checked.hsdp is not None:
+        _check_groups(checked)
+    return checked, tuple(notes)
+
+
+def with_sharding(options: Options) -> tuple[Options, list[Text]]:
+    """The options with the stage of ZeRO that `--fsdp` and `--hsdp` mean, and a note on what has no effect.
+
+    Raises WorkloadError for another stage beside them.
+    """
+    if (options.fsdp or options.hsdp is not None) and options.zero not in (0, FULL):
+        given = Option("fsdp") if options.hsdp is None else Option("hsdp", options.hsdp)
+        raise WorkloadError(given, " means ", Option("zero", FULL), ", but ", Option("zero", options.zero), " is given")
+    if options.fsdp or options.hsdp is not None:
+        options = options._replace(zero=FULL)
+    options = options._replace(fsdp=False)
+    if options.no_reshard and options.zero != FULL:
+        why = Message("only ", Option("zero", FULL), " gathers weights")
+        return options._replace(no_reshard=False), [ignored("no_reshard", why)]
+    return options, []
+
+
+def _check_groups(layout: Parallel) -> None:
+    """Raises WorkloadError for groups of replicas that do not divide the replicas, or the experts' replicas."""
+    dp, group, experts = layout.dp, layout.hsdp, layout.replicas
+    if dp % group == 0 and group % experts == 0:
+        return
+    sizes = tuple(n for n in range(experts, dp + 1, experts) if dp % n == 0 and n > 1)
+    why = f" does not divide the {dp} replicas"
+    if dp % group == 0:
+        why = f" is no multiple of the {experts} replicas that share experts"
+    raise WorkloadError(Option("hsdp", group), why, "; try ", Option("hsdp", sizes))
 
 
 def _ungrouped(arch: Architecture, tp: int, dp: int, ep: int) -> WorkloadError:
@@ -111,7 +150,7 @@ def _sequence_obstacle(arch: Architecture) -> str | None:
 
 def data_parallel(
     is_training: bool, choice: DataParallel | None, engine: Engine, layout: Parallel, overlap: Overlap = "engine"
-) -> DataParallel | None:
+) -> DataParallel | Literal["sharded"] | None:
     """How replicas train: as asked, else as the engine does; None for one replica alone.
 
     DistributedDataParallel without overlap exchanges gradients after the backward pass.
@@ -126,6 +165,13 @@ def data_parallel(
             Option("data_parallel", choice), " replicates a model that is on one GPU; try ",
             Message(Option("tp", 1), " ", Option("pp", 1)), " or ", Option("data_parallel", "ddp"),
         )  # fmt: skip
+    if layout.zero > 1:
+        if choice is not None:
+            raise WorkloadError(
+                Option("data_parallel", choice), ": replicas that shard gradients (", Option("zero", layout.zero),
+                ") exchange them layer by layer; remove the option, or try ", Option("overlap", "none"),
+            )  # fmt: skip
+        return "sharded"
     if choice == "dataparallel" and layout.zero:
         raise WorkloadError(
             Option("data_parallel", choice), " updates all weights on the first GPU; try ", Option("zero", 0), " or ",
@@ -135,14 +181,17 @@ def data_parallel(
     return "sequential" if (wrapper, overlap) == ("ddp", "none") and layout.dp > 1 else wrapper
 
 
-def overlaps(is_training: bool, choice: DataParallel | None, engine: Engine, overlap: Overlap) -> frozenset[str]:
+def overlaps(
+    is_training: bool, choice: DataParallel | None, engine: Engine, overlap: Overlap, zero: int = 0
+) -> frozenset[str]:
     """What overlaps with computation besides the exchange of DistributedDataParallel.
 
     `--data-parallel sequential` exchanges gradients and weights without overlap.
     """
     if not is_training or engine.training is None or overlap == "none":
         return frozenset()
-    return engine.training.overlaps if choice is None else engine.training.overlaps - {"gradients", "parameters"}
+    found = engine.training.overlaps - (frozenset() if zero > 1 else {"shards"})
+    return found if choice is None else found - {"gradients", "parameters"}
 
 
 def interleaves(is_training: bool, layout: Parallel) -> bool:

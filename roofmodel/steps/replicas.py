@@ -12,6 +12,9 @@ scattered inputs are not counted.
 `sequential`: the gradients are exchanged after the backward pass, in the format in which the engine sums them. What the
 engine overlaps is in `overlap.py`.
 
+`sharded` (ZeRO 2 and 3): exchanges are operators of the layers. Gathered weights are copied out of the buffer that
+receives them, and gradients into the one that is reduced (FSDP2's split_with_sizes_copy and chunk_cat).
+
 In every kind, replicas wait for the slowest of them.
 """
 
@@ -22,6 +25,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from roofmodel.counting.tensors import FORMATS
+from roofmodel.counting.training.sharding import PREFIX
 from roofmodel.counting.workload import Step
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture, Network
@@ -71,13 +75,16 @@ def with_replicas(
     wrapper, device = step.parallel.wrapper, timing.device
     if wrapper is None:
         return [*placed], ReplicaTimes()
-    work = sum_of(entry for entry in placed if not (_is_exchange(entry) or _gathers_weights(entry)))
+    kinds = (_is_exchange, _gathers_weights, is_of_shards)
+    work = sum_of(entry for entry in placed if not any(is_of_kind(entry) for is_of_kind in kinds))
     waiting = work and slowest_of(int(step.parallel.dp)) * work
     if wrapper == "sequential":
         wider = _wider_gradients(step)
         exchanges = [entry for entry in placed if _is_exchange(entry)] if wider != 1 else []
         timed = {entry.operator.name: _exchange_seconds(entry, wider, step, timing) for entry in exchanges}
         return _replaced(placed, timed), ReplicaTimes(waiting=waiting)
+    if wrapper == "sharded":
+        return [*placed], ReplicaTimes(_copied_blocks(placed, step, device), waiting=waiting)
     gradients = _gradients(placed, step)
     if wrapper == "dataparallel":
         timed = {
@@ -106,6 +113,11 @@ def _gathers_weights(placed: Placed) -> bool:
     return placed.operator.name.startswith("weights.")
 
 
+def is_of_shards(placed: Placed) -> bool:
+    """Whether the operator exchanges sharded weights or gradients in every microbatch."""
+    return placed.operator.name.startswith(PREFIX)
+
+
 class _Gradients(NamedTuple):
     """The gradients of a GPU's parameters: the number of tensors, and their bytes."""
 
@@ -121,6 +133,19 @@ def _gradients(placed: Sequence[Placed], step: Step) -> _Gradients:
         if entry.operator.stage == "forward"
     )
     return _Gradients(int(tensors / step.microbatches), float(step.trained_widths.weights.bytes(parameters)))
+
+
+def _copied_blocks(placed: Sequence[Placed], step: Step, device: Device) -> Expected | None:
+    """Seconds of the copies of gathered weights and of gradients, each as large as the full tensor of its exchange."""
+    total = NO_TIME
+    for entry in placed:
+        if not is_of_shards(entry) or entry.operator.name.endswith("all_reduce"):
+            continue
+        copied = _copies(1, float(entry.operator.exchanged_bytes), step, device)
+        if copied is None:
+            return None
+        total = total + entry.operator.count * copied
+    return total
 
 
 # --- DataParallel -----------------------------------------------------------------------------------

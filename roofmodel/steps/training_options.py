@@ -15,6 +15,7 @@ from roofmodel.models.layers import Attention, AttentionPart, CompressedAttentio
 from roofmodel.numbers.algebra import plain
 from roofmodel.options.values import seconds_of
 from roofmodel.options.workload import Options
+from roofmodel.steps.parallelism import FULL
 
 if TYPE_CHECKING:
     from roofmodel.steps.phase import PhaseEstimate
@@ -45,6 +46,11 @@ def training_notes(arch: Architecture, options: Options, casts: bool) -> Iterato
             f"GEMMs are counted as reading weights in {weights}; bitsandbytes first writes them to memory in 16 bits, "
             "forward and backward, which is not counted"
         )
+    if options.zero == FULL and options.dp > 1 and options.lora is None and number_format(weights).bits == 16:
+        yield Message(
+            f"weights are sharded in {weights}, with fp32 master weights in the optimizer; PyTorch's FSDP shards fp32 "
+            "weights, which it gathers in the compute format: ", Option("weights", "fp32"),
+        )  # fmt: skip
     if options.states and not MOMENTS[optimizer]:
         yield ignored("states", Message(Option("optimizer", optimizer), " has no moments"))
     if casts:

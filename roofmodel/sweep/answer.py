@@ -239,8 +239,8 @@ def remarks(scaling: Scaling, sweep_rows: Sequence[dict[str, Any]]) -> Iterator[
     )
     if any(row["expected_replica_seconds"] for row in sweep_rows):
         yield (
-            "replicas: copies of gradients into buckets, slowdown of the backward pass, and wait for the slowest GPU; "
-            "the time includes them"
+            "replicas: copies of gradients into buckets or shards, slowdown of the backward pass, and wait for the "
+            "slowest GPU; the time includes them"
         )
     if any(row["fits"] is False for row in sweep_rows):
         yield "! does not fit in the usable memory"
@@ -259,6 +259,10 @@ def _replica_memory(stages: Collection[int]) -> Iterator[str]:
     if 1 in stages:
         sharded = f" with {Option('zero', 1)}" if 0 in stages else ""
         yield f"memory{sharded}: each of the --dp replicas stores all gradients; they shard the optimizer state"
+    if 2 in stages:
+        yield f"memory with {Option('zero', 2)}: the --dp replicas shard gradients and the optimizer state"
+    if 3 in stages:
+        yield f"memory with {Option('zero', 3)}: the --dp replicas shard weights, gradients and the optimizer state"
 
 
 def describe_fit(law: LawFit, mode: str) -> str:

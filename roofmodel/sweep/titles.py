@@ -20,9 +20,10 @@ TITLES = {
 HEADING_OPTIONS = {
     key_of(name): name for name, option in DECLARED.items()
     if (DEFAULTS[name] is not None or option.group == PARALLELISM)
-    and name not in ("batch", "dtype", "attention")
+    and name not in ("batch", "dtype", "attention", "fsdp")
 }  # fmt: skip
-"""The options that the heading states if all points have the same value and it is not the default."""
+"""The options that the heading states if all points have the same value and it is not the default; `zero` says what
+`fsdp` does."""
 LAWS_OF_MODES = {"strong": "amdahl", "weak": "gustafson"}
 LAW_NAMES = {"amdahl": "Amdahl", "gustafson": "Gustafson"}
 VARYING = (

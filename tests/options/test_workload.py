@@ -49,9 +49,9 @@ def test_a_command_has_each_option_with_its_default_help_and_group() -> None:
     assert [name for name, option in found.items() if option.multiple] == ["engine_option"]
 
 
-def test_a_sweep_takes_each_option_as_text_and_has_a_column_for_it() -> None:
+def test_a_sweep_takes_each_option_as_text_or_as_a_flag_and_has_a_column_for_it() -> None:
     assert {(name, option.default, option.type.name) for name, option in command("sweep").items()} == {
-        (name, None, "str") for name in DECLARED
+        (name, None, "boolean" if declared.type is bool else "str") for name, declared in DECLARED.items()
     }
     assert {*map(key_of, DECLARED)} <= {*COLUMNS} & TITLES.keys()
 

@@ -131,7 +131,14 @@ def test_a_sharded_optimizer_is_searched_and_saves_memory() -> None:
     only = planned(tp=1, pp=1, recompute="none", micro_batch=1, zero=0)
     assert {each.candidate.choices.zero for each in only.ranked} == {0}
     with pytest.raises(WorkloadError, match="zero"):
-        planned(zero="2")
+        planned(zero="4")
+
+
+def test_fully_sharded_replicas_are_planned_where_they_are_asked_for() -> None:
+    found = planned(tp=1, pp=1, dp=4, recompute="none", micro_batch=1, zero="1,3")
+    by_stage = {each.candidate.choices.zero: each.candidate for each in found.ranked}
+    assert sorted(by_stage) == [1, 3]
+    assert by_stage[3].memory < by_stage[1].memory
 
 
 def test_layouts_of_an_moe_model_with_sharded_experts_are_those_of_an_estimate() -> None:

@@ -341,15 +341,8 @@ def test_zero_shards_the_optimizer_state_of_replicas(options: dict[str, Any], me
 
 
 def test_zero_needs_a_known_stage_and_replicas_in_several_processes() -> None:
-    with pytest.raises(WorkloadError, match="zero is -1; it must be a whole number from 0 to 1"):
+    with pytest.raises(WorkloadError, match="zero is -1; it must be a whole number from 0 to 3"):
         estimate(LLAMA, H100, phase="train", zero=-1)
-    message = "^ZeRO stages 2 and 3 are not supported; try zero=1$"
-    with pytest.raises(WorkloadError, match=message):
-        estimate(LLAMA, H100, phase="train", zero=3)
-    with pytest.raises(WorkloadError, match=message):
-        roofmodel.sweep("gpt2", "a100", phase="train", dp=2, zero="0:2")
-    with pytest.raises(WorkloadError, match=message):
-        roofmodel.plan_training("gpt2", "a100", gpus=2, tokens="1B", batch=2, zero=2)
     with pytest.raises(WorkloadError, match="updates all weights on the first GPU; try zero=0"):
         estimate(GPT2, H100, phase="train", dp=2, batch=2, zero=1, data_parallel="dataparallel")
 

@@ -88,11 +88,25 @@ class TrainingShare:
     def memory(self, step: Step) -> Memory:
         """Peak bytes of a training step."""
         training_step, in_flight = self.training_step(step), [*self.microbatches_in_flight(step)]
-        return training_memory(training_step, self._stored, step, in_flight, self._transient)
+        return training_memory(training_step, self._stored, step, in_flight, self._transient, self._expert_weights)
 
     @cached_property
     def _stored(self) -> Number:
-        return weight_bytes(self._own, self._passes.passed)
+        return weight_bytes(self._own, self._as_stored)
+
+    @cached_property
+    def _as_stored(self) -> Sequence[Operator]:
+        """The forward pass with weights in the format in which they are stored."""
+        if self._step.stored is None:
+            return self._passes.passed
+        return [op.with_widths(self._step.trained_widths) for op in self._passes.passed]
+
+    @cached_property
+    def _expert_weights(self) -> Number:
+        """Bytes of the experts, if replicas shard them."""
+        if not self._step.parallel.experts_span_replicas:
+            return 0
+        return weight_bytes(self._own, [op for op in self._as_stored if op.kind == "grouped_gemm"])
 
     @cached_property
     def _transient(self) -> Number:

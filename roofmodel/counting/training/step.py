@@ -10,7 +10,7 @@ keeps those of tensors with fewer than 4096 elements (norms, biases) in fp32, wh
 
 ZeRO stage 1 (section 5.1) divides the optimizer state by the number of replicas: 2 + 2 + 12 / replicas bytes. Each
 replica updates its shard of the weights, so gradients are reduce-scattered and updated weights are all-gathered, which
-together send as many bytes as an all-reduce (section 7.2.1).
+together send as many bytes as an all-reduce (section 7.2.1). `sharding.py` has the exchanges of all stages.
 
 With low-rank adapters, only these have gradients and states (`layers/adapters.py`).
 
@@ -26,12 +26,24 @@ from typing import NamedTuple
 
 from roofmodel.counting import vector_flops
 from roofmodel.counting.block_context import all_reduce
-from roofmodel.counting.operator import Builder, Collective, Operator
+from roofmodel.counting.operator import Builder, Operator
 from roofmodel.counting.passes import Memory, activation_bytes
-from roofmodel.counting.tensors import FORMATS, STATE_FORMATS, Format, Tensor, Widths
+from roofmodel.counting.tensors import STATE_FORMATS, Format, Tensor, Widths
 from roofmodel.counting.training.backward import backward, differentiable, kept, receives_from_stage
+from roofmodel.counting.training.sharding import (
+    ReplicatedParameters,
+    buffer_bytes,
+    exchanged_gradients,
+    gathered_blocks,
+    gathered_weights,
+    parameter_sets,
+    reduced_blocks,
+    reduced_format,
+    sharded_bytes,
+    wider,
+)
 from roofmodel.counting.workload import Step
-from roofmodel.numbers.algebra import Number, ceil_div, either, is_just, largest, maximum, quotient
+from roofmodel.numbers.algebra import Number, ceil_div, either, largest, maximum
 from roofmodel.options.values import Optimizer, Recompute
 
 MOMENTS: dict[str, tuple[str, ...]] = {"adam": ("m", "v"), "adam8bit": ("m", "v"), "momentum": ("m",), "sgd": ()}
@@ -51,6 +63,7 @@ class TrainingStep(NamedTuple):
     gathered: tuple[Operator, ...]  # weights that other replicas updated
     parameters: Number  # of one GPU that are trained
     updated: Number  # of these, the parameters whose optimizer state the GPU has
+    sets: tuple[ReplicatedParameters, ...]
 
     def operators(self, microbatches: Number) -> Iterator[Operator]:
         """All operators of the step in order, each with its stage name."""
@@ -97,7 +110,7 @@ def forward_with_loss(passed: Sequence[Operator], step: Step) -> tuple[Operator,
 
 def build_training_step(passes: TrainingPasses, step: Step) -> TrainingStep:
     """The training step for its forward and backward pass."""
-    sets = _parameter_sets(passes.passed, passes.parameters, step)
+    sets = parameter_sets(passes.passed, passes.parameters, step)
     is_sharded = any(each.is_sharded for each in sets)
     updated = sum(each.updated for each in sets) if is_sharded else None
     recomputed = [
@@ -108,14 +121,15 @@ def build_training_step(passes: TrainingPasses, step: Step) -> TrainingStep:
     if step.recompute == "full":  # gathered for the GEMM and again for its weight gradient
         recomputed = [replace(op, passes=2 * op.passes) if op.layers and _gathers(op) else op for op in recomputed]
     return TrainingStep(
-        forward=passes.forward,
+        forward=(*gathered_blocks(sets, step), *passes.forward),
         recomputed=tuple(recomputed),
-        backward=passes.backward,
+        backward=(*gathered_blocks(sets, step, backward=True), *passes.backward, *reduced_blocks(sets, step)),
         exchanged=tuple(exchanged_gradients(sets, step, passes.tied)),
         update=step.optimizer and optimizer_step(passes.parameters, step.trained_widths, step.optimizer, updated),
         gathered=tuple(gathered_weights(sets, step)) if step.optimizer else (),
         parameters=passes.parameters,
         updated=passes.parameters if updated is None else updated,
+        sets=sets,
     )
 
 
@@ -159,79 +173,6 @@ def exchanged_totals(head: Operator, step: Step) -> Iterator[Operator]:
     rows = " ".join(axis for axis in logits.axes if axis != "v")
     for name in ("largest", "sum", "target"):
         yield from all_reduce(Builder(head.sizes, head.widths), step, f"head.loss_{name}", f"{name}[{rows}]")
-
-
-class ReplicatedParameters(NamedTuple):
-    """Parameters of one GPU that the same `gpus` replicas have, whose ranks differ by `rank_stride`."""
-
-    prefix: str  # of the names of its operators
-    elements: Number
-    gpus: Number
-    rank_stride: Number
-    zero: int
-
-    @property
-    def is_sharded(self) -> bool:
-        """Whether the replicas shard the optimizer state."""
-        return self.zero > 0 and not is_just(self.gpus, 1)
-
-    @property
-    def updated(self) -> Number:
-        """The parameters that one GPU updates."""
-        return ceil_div(self.elements, self.gpus) if self.is_sharded else self.elements
-
-    @property
-    def sizes(self) -> dict[str, Number]:
-        """The sizes of the axes of its operators."""
-        return {"W": self.elements, **({"Ws": self.updated} if self.is_sharded else {})}
-
-
-def _parameter_sets(passed: Sequence[Operator], parameters: Number, step: Step) -> list[ReplicatedParameters]:
-    """One set of all parameters; two sets if the experts are sharded over replicas.
-
-    Then the second set has the experts, each of which is on `dp / replicas` GPUs, and the first set the rest.
-    """
-    parallel, sets = step.parallel, []
-    if parallel.experts_span_replicas and not step.adapters:
-        experts = sum(
-            op.count * tensor.elements(op.sizes)
-            for op in passed
-            if op.kind == "grouped_gemm"
-            for tensor in op.parameters
-        )
-        parameters, copies = parameters - experts, quotient(parallel.dp, parallel.replicas)
-        sets.append(ReplicatedParameters("expert_", experts, copies, parallel.tp * parallel.replicas, parallel.zero))
-    return [ReplicatedParameters("", parameters, parallel.dp, parallel.tp, parallel.zero), *sets]
-
-
-def exchanged_gradients(sets: Sequence[ReplicatedParameters], step: Step, tied: Number | None) -> Iterator[Operator]:
-    """The all-reduce or reduce-scatter of the gradients over the replicas, after the backward pass.
-
-    Gradients have the number format of the weights. A tied token table has a gradient on the first and on the last
-    pipeline stage (Megatron-LM's embedding group). Frameworks overlap the exchange with the backward pass, bucket by
-    bucket (`steps/replicas.py`).
-    """
-    if tied is not None:  # between the first and the last stage
-        sets = (*sets, ReplicatedParameters("tied_", tied, 2, ceil_div(step.parallel.gpus, 2), 0))
-    for each in sets:
-        name, axis = ("reduce_scatter", "Ws") if each.is_sharded else ("all_reduce", "W")
-        if not is_just(each.gpus, 1):
-            text = f"grad.W_all[W] -> grad.W_all[{axis}]"
-            collective = Collective(name, each.gpus, each.rank_stride)
-            yield _exchange(f"gradients.{each.prefix}{name}", text, each, collective, step)
-
-
-def gathered_weights(sets: Sequence[ReplicatedParameters], step: Step) -> Iterator[Operator]:
-    """The all-gather of the weights over the replicas after each has updated its shard."""
-    for each in sets:
-        if each.is_sharded:
-            collective, text = Collective("all_gather", each.gpus, each.rank_stride), "W_all[Ws] -> W_all[W]"
-            gather = _exchange(f"weights.{each.prefix}all_gather", text, each, collective, step)
-            yield replace(gather, stage="optimizer")
-
-
-def _exchange(name: str, text: str, each: ReplicatedParameters, collective: Collective, step: Step) -> Operator:
-    return Builder(each.sizes, step.trained_widths).exchange(name, text, collective)
 
 
 def cross_entropy_gradient(loss: Operator) -> Operator:
@@ -305,9 +246,15 @@ class InFlight(NamedTuple):
 
 
 def training_memory(
-    training: TrainingStep, weights: Number, step: Step, parts: Sequence[InFlight], transient: Number
+    training: TrainingStep,
+    weights: Number,
+    step: Step,
+    parts: Sequence[InFlight],
+    transient: Number,
+    expert_weights: Number = 0,
 ) -> Memory:
-    """Peak memory of a training step, in the backward pass.
+    """Peak memory of a training step, in the backward pass. `weights` are the bytes of all weights before they are
+    sharded, and `expert_weights` those of experts that are sharded over replicas.
 
     The activations are those kept by all microbatches in flight. When the backward pass starts, there are also the
     result of the loss and the gradient of the logits. Later these are freed, and there are the live gradients of
@@ -315,17 +262,20 @@ def training_memory(
     are copies of all gradients (its `gradient_as_bucket_view=False`).
     """
     stored = sum(part.microbatches * part.kept for part in parts)
-    gradients = _wider(step.trained_widths.weights, step.gradients).bytes(training.parameters)
-    later, logits = largest(part.restored for part in parts) + transient, logit_bytes(training.forward, step)
+    gradients = reduced_format(step).bytes(training.updated if step.parallel.zero > 1 else training.parameters)
+    layers = sum(len(block.layers or ()) for block in training.sets[0].blocks)
+    of_layer = ceil_div(sum(part.kept for part in parts), max(layers, 1))
+    restored = largest(part.restored for part in parts)
+    later, logits = restored + transient, logit_bytes(training.forward, step)
     return Memory(
-        weights=weights,
+        weights=sharded_bytes(training.sets, weights, expert_weights),
         kv_cache=0,
         activations=stored + either(later > logits, later, 0),
         gradients=gradients,
         optimizer=optimizer_state_bytes(training.updated, step.trained_widths, step.optimizer) if step.optimizer else 0,
         kept=stored,
         logits=either(later > logits, 0, logits),
-        other=gradients if step.parallel.wrapper == "ddp" else 0,
+        other=gradients if step.parallel.wrapper == "ddp" else buffer_bytes(training.sets, step, of_layer, restored),
     )
 
 
@@ -333,12 +283,7 @@ def logit_bytes(forward: Sequence[Operator], step: Step) -> Number:
     """Bytes of what the loss keeps of the logits, and of their gradient."""
     losses = (operator for operator in forward if operator.name == "head.loss")
     elements = ((loss.widths, loss.writes[0].elements(loss.sizes)) for loss in losses)
-    return sum(_wider(widths.dtype, step.logits).bytes(n) + widths.dtype.bytes(n) for widths, n in elements)
-
-
-def _wider(form: Format, other: str | None) -> Format:
-    """The wider of two number formats; the first one where the other is None."""
-    return form if other is None else max(form, FORMATS[other], key=lambda each: each.bits)
+    return sum(wider(widths.dtype, step.logits).bytes(n) + widths.dtype.bytes(n) for widths, n in elements)
 
 
 def gradient_bytes(backward_pass: Sequence[Operator]) -> Number:
