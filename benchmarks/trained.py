@@ -2,14 +2,15 @@
 
     python benchmarks/trained.py FOLDER
 
-FOLDER has the tables `train_*.csv.gz`, whose README states their sources. Rows with context parallelism, with formats
-of GEMMs below 16 bits, with LoRA or without a stated layout are left out. `--rows` prints every row.
+FOLDER has the tables `train_*.csv.gz`, whose README states their sources. Rows with context parallelism, with LoRA
+or without a stated layout are left out. `--rows` prints every row.
 
 - `simumax`: Megatron-Core on eight B200s, models cut to a few layers, nothing overlapped (`--overlap none`), experts
   with capacity 1 (`--capacity 1`); memory is the largest that torch allocated.
 - `readme`: GPT models of Megatron-LM's README on H100s. Neither the microbatch (assumed: 1) nor the model chunks per
   stage (assumed: 1) are stated.
 - `nemo`: NVIDIA's dense and MoE models in BF16.
+- `narrow`: NVIDIA's dense models with GEMMs in fp8 (current scaling) and mxfp8, without context parallelism.
 - `foundry`: MPT models on A100s by llm-foundry's FSDP (`--zero 3`), with RoCE of 25 GB/s per GPU between nodes.
 - `torchtitan`: Llama-3.1-8B by FSDP2 on H100s with HBM2e, in bf16. It recomputes a part of the operators of each layer:
   the rows here recompute none, so that their times are too short and their memory is too large.
@@ -35,9 +36,12 @@ MPT = {"125m": (12, 768, 12), "350m": (24, 1024, 16), "760m": (24, 1536, 12), "1
        "3b": (32, 2560, 20), "7b": (32, 4096, 32), "13b": (40, 5120, 40), "30b": (48, 7168, 56),
        "70b": (80, 8192, 64)}  # fmt: skip
 """Layers, width and heads of llm-foundry's models (its scripts/train/yamls/pretrain)."""
+GPT_OSS, LLAMA_70B = "gpt-oss-120b", "meta-llama/Meta-Llama-3-70B"
+NARROW = {"LLAMA3_8B": "meta-llama/Meta-Llama-3-8B", "LLAMA3_70B": LLAMA_70B}
+RECIPES = {"FP8": "fp8", "FP8-CS": "fp8", "FP8-MX": "mxfp8", "MXFP8": "mxfp8"}
+"""Recipes of NVIDIA's tables: current scaling and MXFP8."""
 A100 = {"a100_80gb": "a100-sxm-80gb", "a100_40gb": "a100-sxm-40gb"}
 GPUS_PER_NODE, H100_HBM2E = 8, "h100-sxm-96gb-hbm2e"
-GPT_OSS, LLAMA_70B = "gpt-oss-120b", "meta-llama/Meta-Llama-3-70B"
 SIMUMAX = {"Llama-3-70B": LLAMA_70B, "DeepSeek-V2": "deepseek-v2"}
 NEMOTRON = {
     "model_type": "nemotron", "architectures": ["NemotronForCausalLM"], "hidden_size": 18432, "num_hidden_layers": 96,
@@ -69,6 +73,7 @@ def rows(folder: Path) -> Iterator[TrainingRow]:
     yield from _simumax(folder)
     yield from _readme(folder)
     yield from _nemo(folder)
+    yield from _narrow(folder)
     yield from _foundry(folder)
     yield from _torchtitan(folder)
 
@@ -153,6 +158,21 @@ def _nemo(folder: Path) -> Iterator[TrainingRow]:
         }  # fmt: skip
         seconds = batch * seq / (float(row["tok_per_s_per_gpu"]) * gpus)
         yield TrainingRow("NeMo MoE", GPT_OSS, arch, "h100" if "H100" in row["system"] else "b200", options, seconds)
+
+
+def _narrow(folder: Path) -> Iterator[TrainingRow]:
+    for row in _read(folder, "train_megatron_bridge"):
+        if row["model"] not in NARROW or row["precision"] not in RECIPES or row["cp"] != "1" or not row["fsdp"]:
+            continue
+        tp, pp, gpus, batch, seq = (int(row[name]) for name in ("tp", "pp", "n_gpus", "gbs", "seq"))
+        options = {
+            "dtype": RECIPES[row["precision"]], "batch": batch, "seq": seq, "micro_batch": int(row["mbs"]), "tp": tp,
+            "pp": pp, "vpp": int(row["vp"]) if pp > 1 else 1, "dp": gpus // (tp * pp), "engine": "megatron",
+            "zero": 3 if row["fsdp"] != "0" else 1, "sequence_parallel": "on" if tp > 1 else "off",
+        }  # fmt: skip
+        name, hw = NARROW[row["model"]], "h100" if "H100" in row["system"] else "b200"
+        seconds = batch * seq / (float(row["tok_per_s_per_gpu"]) * gpus)
+        yield TrainingRow(f"NeMo dense, {options['dtype']}", name, hub.load(name), hw, options, seconds)
 
 
 def _foundry(folder: Path) -> Iterator[TrainingRow]:

@@ -280,6 +280,7 @@ FORMATS: dict[str, Format] = {
         Format("fp16", 16),
         Format("fp8", 8),
         Format("fp8_block", 8, block=128 * 128, scale_bits=32),
+        Format("mxfp8", 8, block=32, scale_bits=8),
         Format("int8", 8),
         Format("fp4", 4),  # in arithmetic; weights are stored as nvfp4 or mxfp4, with scales
         Format("int4", 4, block=128, scale_bits=16 + 4),

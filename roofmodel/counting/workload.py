@@ -217,6 +217,7 @@ class Workload(NamedTuple):
     * `logits`: positions with logits; None: the last one for a prefill, all for a forward pass;
     * `states`: format of the optimizer's moments; None: of `Widths.state`, or of the optimizer;
     * `adapters`: the low-rank adapters that are trained in place of all weights;
+    * `recipe`: the training recipe with GEMMs below 16 bits (`training/recipes.py`);
     * `engine`: what runs the model; no effect on counts;
     * `routing`: how tokens choose the experts of an MoE model;
     * `options`: all options, for those that counting does not read, such as `memory_utilization`.
@@ -238,6 +239,7 @@ class Workload(NamedTuple):
     optimizer: Optimizer = "adam"
     states: States | None = None
     adapters: Adapters | None = None
+    recipe: str | None = None
     recompute: Recompute = "none"
     decoder_seq: Number | None = None
     parallel: Parallel = ONE_GPU
@@ -284,8 +286,9 @@ class Workload(NamedTuple):
     @property
     def widths(self) -> Widths:
         working, gemm = FORMATS[self.activations or self.dtype], FORMATS[self.dtype]
+        cached = working if self.recipe is not None else FORMATS[self.kv or self.dtype]
         return Widths(
-            working, number_format(self.weights or self.dtype), FORMATS[self.kv or self.dtype],
+            working, number_format(self.weights or self.dtype), cached,
             None if gemm == working else gemm, self.unconverted,
             tuple((name, number_format(form)) for name, form in self.matrix_formats),
             None if self.states is None else STATE_FORMATS[self.states],
@@ -328,7 +331,7 @@ class Workload(NamedTuple):
             gradients=self.engine.training and self.engine.training.gradients,
             logits=self.engine.training and self.engine.training.logits,
             adapters=self.adapters,
-            stored=None if self.gathered == self.widths else self.widths.weights.name,
+            recipe=self.recipe, stored=None if self.gathered == self.widths else self.widths.weights.name,
         )  # fmt: skip
 
 
@@ -353,6 +356,7 @@ class Step(NamedTuple):
     with a `chunk` computes prompt tokens in the same pass (`mixed_step.py`). `gradients` and `logits` are the formats
     in which an engine keeps both in training; None: those of weights and activations. They change memory only. With
     `adapters`, only they are trained. `stored` is the format of sharded weights, if they are gathered in another one.
+    `recipe` names how GEMMs below 16 bits train.
     """
 
     phase: Phase
@@ -376,6 +380,7 @@ class Step(NamedTuple):
     logits: str | None = None
     adapters: Adapters | None = None
     stored: str | None = None
+    recipe: str | None = None
 
     @property
     def trained_widths(self) -> Widths:

@@ -37,11 +37,13 @@ RoutingOption = str | os.PathLike[str]  # a RoutingMode, or a file with the dist
 CopyMode = Literal["pinned", "pageable", "async"]  # of a batch from the host to the GPU
 ComputeFormat = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8"]
 StorageFormat = Literal[
-    "fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp8_block", "int8", "fp4", "int4", "int4_g64", "int4_g32",
+    "fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp8_block", "mxfp8", "int8", "fp4", "int4", "int4_g64", "int4_g32",
     "int4_sym", "int4_g64_sym", "int4_g32_sym", "nf4", "nf4_double", "mxfp4", "nvfp4",
 ]  # fmt: skip
 """A format of stored tensors by name. A format of weights may also be a mean such as `4.5bit` (`mean_bits`)."""
-Dtype = Literal[ComputeFormat, "auto"]
+ScaledFormat = Literal["fp8_block", "mxfp8", "nvfp4"]
+Dtype = Literal[ComputeFormat, ScaledFormat, "auto"]
+"""A scaled format computes in fp8 or fp4: a recipe of training, or a format of stored weights."""
 
 Numbers = int | str | Iterable[int]
 """The values of an axis: one, text such as `1:256:*2`, or several."""

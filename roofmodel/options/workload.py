@@ -174,7 +174,9 @@ class Options(NamedTuple):
         Dtype,
         Declared(
             PRECISION,
-            "Format of computation: fp64, fp32, tf32, bf16, fp16, fp8, fp4, int8, or auto (as in the config).",
+            "Format of computation: fp64, fp32, tf32, bf16, fp16, fp8, fp4, int8, or auto (as in the config). In "
+            "training fp8, fp8_block, mxfp8 and nvfp4 are recipes for the GEMMs of layers; in inference the last three "
+            "also are the format of weights.",
             plans=("service",),
             plan_help="Search only these compute formats (default: bf16 or fp16, and fp8 where the engine has it).",
         ),
@@ -183,7 +185,7 @@ class Options(NamedTuple):
         StorageFormat | None,
         Declared(
             PRECISION,
-            "Format of weights: one of --dtype except auto, or fp8_block, nf4, nf4_double, mxfp4, nvfp4, int4, "
+            "Format of weights: one of --dtype except auto, or fp8_block, mxfp8, nf4, nf4_double, mxfp4, nvfp4, int4, "
             "int4_g64, int4_g32; int4_sym, int4_g64_sym, int4_g32_sym have no zero points; 4.5bit: so many bits per "
             "weight, scales included (default: of the checkpoint, else --dtype).",
             plans=("service",),

@@ -52,6 +52,7 @@ from roofmodel.plan.training_candidates import (
 from roofmodel.steps.capacity import usable_memory
 from roofmodel.steps.notes import kernel_notes, straggler_note
 from roofmodel.steps.options import (
+    RECIPES,
     auto_dtype,
     auto_dtype_notes,
     check_kernels,
@@ -343,7 +344,8 @@ def _run(arch: Architecture, devices: Sequence[Device], request: TrainingRequest
     seq = min(DEFAULT_SEQ, arch.max_tokens or DEFAULT_SEQ) if request.seq is None else request.seq
     batch = max(1, TOKENS_PER_STEP // seq) if request.batch is None else request.batch
     dtype = auto_dtype(arch) if request.dtype == "auto" else request.dtype or half_with_pipe(arch, devices, "bf16")
-    check_training_format("dtype", dtype)
+    if dtype not in RECIPES:
+        check_training_format("dtype", dtype)
     return TrainingRun(
         float(request.tokens), batch, seq, request.gpus, dtype, request.attention,
         request.memory_utilization or MEMORY_UTILIZATION,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from roofmodel.counting.operator import Operator
 
@@ -188,16 +189,30 @@ def merged_label(name: str) -> str:
     return name.removesuffix(sort) + MERGED[sort] if sort in MERGED else ""
 
 
+CASTS = ("cast_", "amax_")
+"""Beginnings of the last parts of the names of casts (counting/training/recipes.py)."""
+
+
 def label(operator: Operator) -> str:
     """The name of an operator in a table, with its filter's size if it is a convolution: `shortcut 1×1`."""
     own = operator.name.removeprefix("encoder.").removeprefix("cross_")
     name, _, last = own.rpartition(".")
+    if last.startswith(CASTS):
+        return _cast_label(operator, name, last)
     if not last.startswith("grad"):
         name, last = own, "grad"
     words = LABELS.get(own) or LABELS.get(name) or name.partition(".")[2].replace("_", " ")
     if operator.kind in ("conv", "pool") and "r" in operator.sizes:
         words += f" {operator.sizes['r']}×{operator.sizes['s']}"
     return words + GRADIENTS.get(last, f": d{last.removeprefix('grad_').upper()}")
+
+
+def _cast_label(operator: Operator, gemm: str, last: str) -> str:
+    """The label of a cast before a GEMM: `Q projection: cast n`, `down: cast dm` in the backward pass."""
+    name, is_gradient, _ = gemm.partition(".grad")
+    step, _, tensor = last.partition("_")
+    words = label(replace(operator, name=name))
+    return f"{words}: {step} {'d' * bool(is_gradient)}{tensor}"
 
 
 def operator_name(words: str) -> str:

@@ -292,7 +292,7 @@ def describe_parameters(parameters: int, active: int) -> str:
 def describe_workload(estimate: Estimate) -> str:
     """`fp16, flash attention, logits of the last position`."""
     work = estimate.workload
-    parts = [work.dtype]
+    parts = [work.recipe or work.dtype]
     layered = isinstance(estimate.architecture.body, Stack)
     scans = layered and not any(isinstance(p, AttentionPart) for p in estimate.architecture.stack.parts)
     quantization = estimate.architecture.quantization

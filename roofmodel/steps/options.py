@@ -28,6 +28,10 @@ from roofmodel.timing.parameter_sets import format_key
 DEFAULT_SEQ = 1024
 NEW_TOKENS = 128
 HALF_FORMATS = ("bf16", "fp16")
+SCALED = {"fp8_block": "fp8", "mxfp8": "fp8", "nvfp4": "fp4"}
+"""The compute format of each scaled format."""
+RECIPES = ("fp8", *SCALED)
+"""The formats of `--dtype` with which GEMMs train below 16 bits (`counting/training/recipes.py`)."""
 PARAMETER_FORMAT = "fp32"
 """The format of parameters before the casts of torch.autocast."""
 
@@ -52,6 +56,12 @@ def workload(arch: Architecture, device: Device | None = None, **keywords: Any) 
     options = Options(**keywords)
     phases = _phases(arch, options.phase)
     options, dtype_notes = _with_checkpoint_dtype(arch, options)
+    options, recipe = _with_scaled_format(options, phases)
+    if recipe == "mxfp8" and device is not None and not has_pipe(device, "nvfp4"):
+        raise WorkloadError(
+            Option("dtype", recipe), f": the tensor cores of {device.id} multiply no blocks with scales; try ",
+            Option("dtype", "fp8_block"), " or ", Option("dtype", "fp8"),
+        )  # fmt: skip
     options = _checked(options)
     if options.activations is None and FORMATS[options.dtype].bits < 16:
         devices = [] if device is None else [device]
@@ -62,6 +72,8 @@ def workload(arch: Architecture, device: Device | None = None, **keywords: Any) 
 
         engine = engine._replace(extra_kernels=engine.extra_kernels | {NCHW})
     adapters = None
+    if recipe is not None:
+        options = _with_formats(options, weights=options.weights or options.activations)
     is_training, casts = phases == ("train",), bool(engine.autocast)
     if casts:
         options = _autocast(options, engine.autocast)
@@ -83,7 +95,7 @@ def workload(arch: Architecture, device: Device | None = None, **keywords: Any) 
 
         options, sharding_notes = with_sharding(options)
         notes += sharding_notes
-        notes += training_notes(arch, options, casts)
+        notes += training_notes(arch, options, casts, recipe)
         adapters = adapters_of(arch, options)
     if device is not None:
         notes += load_notes(device, options)
@@ -127,6 +139,7 @@ def workload(arch: Architecture, device: Device | None = None, **keywords: Any) 
             "new_tokens": options.new_tokens or NEW_TOKENS,
             "optimizer": options.optimizer or "adam",
             "adapters": adapters,
+            "recipe": recipe,
             "parallel": layout,
             "micro_batch": micro_batch,
             "unconverted": unconverted_matrices,
@@ -160,6 +173,7 @@ def options_in_effect(arch: Architecture, work: Workload) -> dict[str, Any]:
         from roofmodel.steps.training_options import ALL_LINEAR
 
         values["fsdp"] = work.zero == FULL
+        values["dtype"] = work.recipe or work.dtype
         values["lora_targets"] = work.adapters and ("+".join(work.adapters.targets) or ALL_LINEAR)
         values["states"] = moment_format(work.widths, work.optimizer).name if MOMENTS[work.optimizer] else None
     inapplicable = {name for name, _ in _inapplicable_options(arch, work.phases, work.engine)}
@@ -228,6 +242,20 @@ def _checked(options: Options) -> Options:
             Option("dtype", options.activations),
         )
     return options
+
+
+def _with_scaled_format(options: Options, phases: tuple[Phase, ...]) -> tuple[Options, str | None]:
+    """The options with the compute format of a scaled format, and the recipe of a training step, if it has one.
+
+    In inference a scaled format is also that of the weights.
+    """
+    name = valid("dtype", options.dtype)
+    if phases == ("train",):
+        recipe = name if name in RECIPES else None
+        return _with_formats(options, dtype=SCALED.get(name, name)), recipe
+    if name not in SCALED:
+        return options, None
+    return _with_formats(options, dtype=SCALED[name], weights=options.weights or name), None
 
 
 def _autocast(options: Options, compute: str) -> Options:
@@ -306,7 +334,7 @@ def half_with_pipe(arch: Architecture, devices: Sequence[Device], default: str) 
 def has_pipe(device: Device, dtype: str) -> bool:
     """Whether the device multiplies matrices in this format."""
     try:
-        device.matmul_pipe(dtype)
+        device.matmul_pipe(SCALED.get(dtype, dtype))
     except WorkloadError:
         return False
     return True
@@ -321,13 +349,14 @@ def _with_checkpoint_formats(
     Training does not use them, nor does autocast: both need weights of at least 16 bits.
     """
     quantization = arch.quantization
-    if isinstance(arch.body, Network) or needs_16_bits:
+    trains_narrow = needs_16_bits and FORMATS[options.dtype].bits < 16
+    if isinstance(arch.body, Network) or (needs_16_bits and not trains_narrow):
         return options, frozenset(), ()
-    if quantization is None and not has_experts(arch):
+    if (quantization is None or trains_narrow) and not has_experts(arch):
         return options, frozenset(), ()
     from roofmodel.counting.quantized_modules import group_formats, unconverted
 
-    if quantization is None:
+    if quantization is None or trains_narrow:
         return options, unconverted(None, len(arch.stack.layers)).names, ()
     layers = len(arch.stack.layers)
     if not quantization.is_known:

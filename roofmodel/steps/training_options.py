@@ -29,9 +29,18 @@ _RATE = re.compile(r"\s*(\d{1,15}(?:\.\d{1,15})?)\s*([kM]?)\s*tokens/s\s*\Z")
 _FACTORS = {"": 1, "k": 1e3, "M": 1e6}
 
 
-def training_notes(arch: Architecture, options: Options, casts: bool) -> Iterator[Text]:
-    """Limits of the training options. Raises WorkloadError for a format that is too narrow to train in."""
-    check_training_format("dtype", options.dtype)
+def training_notes(arch: Architecture, options: Options, casts: bool, recipe: str | None = None) -> Iterator[Text]:
+    """Limits of the training options, and what a recipe with GEMMs below 16 bits narrows.
+
+    Raises WorkloadError for a format that is too narrow to train in.
+    """
+    if recipe is None:
+        check_training_format("dtype", options.dtype)
+    elif options.lora is not None:
+        raise WorkloadError(
+            Option("lora", options.lora), f": adapters beside GEMMs in {recipe} are not modeled; try ",
+            Option("dtype", "bf16"),
+        )  # fmt: skip
     if options.lora is None:
         check_training_format("weights", options.weights or options.dtype)
     optimizer = options.optimizer or "adam"
@@ -51,6 +60,8 @@ def training_notes(arch: Architecture, options: Options, casts: bool) -> Iterato
             f"weights are sharded in {weights}, with fp32 master weights in the optimizer; PyTorch's FSDP shards fp32 "
             "weights, which it gathers in the compute format: ", Option("weights", "fp32"),
         )  # fmt: skip
+    if recipe is not None:
+        yield from _recipe_notes(recipe, weights)
     if options.states and not MOMENTS[optimizer]:
         yield ignored("states", Message(Option("optimizer", optimizer), " has no moments"))
     if casts:
@@ -70,6 +81,19 @@ def training_notes(arch: Architecture, options: Options, casts: bool) -> Iterato
             "the indexer receives no gradient, as in the reference code; its own training loss is not counted, its "
             "optimizer state is"
         )
+
+
+def _recipe_notes(recipe: str, weights: str) -> Iterator[str]:
+    yield (
+        f"GEMMs of the layers multiply in {recipe}, forward and backward; the head, the router of experts, embeddings, "
+        f"attention, norms, softmax, the loss and gradients stay in {weights}, the optimizer in fp32"
+    )
+    reads = "a kernel that reads it for its largest magnitude, and " if recipe in ("fp8", "nvfp4") else ""
+    yield (
+        f"each input of a narrow GEMM has {reads}a cast that writes two copies, along rows and columns; weights keep "
+        "both in memory. Engines fuse some of these casts into norms and activations, and delayed scaling reads no "
+        "tensor twice, which is not counted"
+    )
 
 
 def adapters_of(arch: Architecture, options: Options) -> Adapters | None:
@@ -112,13 +136,17 @@ def _has_indexer(part: Part) -> bool:
 
 def check_training_format(option: str, name: str) -> None:
     """Raises WorkloadError for a format that is too narrow to train in."""
-    if number_format(name).bits < MIN_TRAINING_BITS:
-        raise WorkloadError(
-            Option(option, name),
-            f": training with a format below {MIN_TRAINING_BITS} bits is not modeled; try ",
-            Option(option, "bf16"),
-            *((", or frozen weights with ", Option("lora", 16)) if option == "weights" else ()),
+    if number_format(name).bits >= MIN_TRAINING_BITS:
+        return
+    if option == "dtype":
+        others: tuple[Text, ...] = (
+            Option("dtype", "bf16"),
+            " or ",
+            Option("dtype", "nvfp4" if name == "fp4" else "fp8"),
         )
+    else:
+        others = (Option(option, "bf16"), ", or frozen weights with ", Option("lora", 16))
+    raise WorkloadError(Option(option, name), f": training in {name} is not modeled; try ", *others)
 
 
 # --- A measured step ---------------------------------------------------------------------------------

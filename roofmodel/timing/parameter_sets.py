@@ -235,6 +235,8 @@ def operator_format_key(operator: Operator, dtype: str) -> str:
     widths, line = operator.widths, operator.lines[0]
     if operator.kind != "attention":
         matrix = next((tensor for tensor in line.factors if tensor.is_parameter), None) if line.contracted else None
+        if line.contracted and widths.by_matrix and line.outputs[0].name.startswith("grad."):
+            matrix = line.factors[1]  # of a training recipe, also without a weight
         return format_key(dtype, widths.format(matrix).name if matrix else dtype)
     return format_key(dtype, widths.kv.name)
 

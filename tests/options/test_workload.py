@@ -205,4 +205,4 @@ def test_training_takes_a_mean_number_of_bits_from_16(roof: Roof, command: str, 
     done = roof(command, "gpt2", *where, "--phase", "train", "--weights", bits)
     assert done.status == status
     if status:
-        assert f"--weights {bits}: training with a format below 16 bits is not modeled" in done.err
+        assert f"--weights {bits}: training in {bits} is not modeled" in done.err

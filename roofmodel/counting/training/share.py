@@ -25,7 +25,6 @@ from roofmodel.counting.training.step import (
     TrainingStep,
     build_passes,
     build_training_step,
-    forward_with_loss,
     gradient_bytes,
     kept_bytes,
     kept_tensors,
@@ -88,7 +87,18 @@ class TrainingShare:
     def memory(self, step: Step) -> Memory:
         """Peak bytes of a training step."""
         training_step, in_flight = self.training_step(step), [*self.microbatches_in_flight(step)]
-        return training_memory(training_step, self._stored, step, in_flight, self._transient, self._expert_weights)
+        return training_memory(
+            training_step, self._stored, step, in_flight, self._transient, self._expert_weights, self._copies
+        )
+
+    @cached_property
+    def _copies(self) -> Number:
+        """Bytes of the narrow copies of the weights of a training recipe."""
+        if self._step.recipe is None:
+            return 0
+        from roofmodel.counting.training.recipes import copies_bytes
+
+        return copies_bytes(self._passes.passed, self._step)
 
     @cached_property
     def _stored(self) -> Number:
@@ -97,7 +107,7 @@ class TrainingShare:
     @cached_property
     def _as_stored(self) -> Sequence[Operator]:
         """The forward pass with weights in the format in which they are stored."""
-        if self._step.stored is None:
+        if self._step.stored is None and self._step.recipe is None:
             return self._passes.passed
         return [op.with_widths(self._step.trained_widths) for op in self._passes.passed]
 
@@ -128,7 +138,8 @@ class TrainingShare:
     def _forward(self, part: Architecture) -> tuple[Operator, ...]:
         """The forward pass of a model chunk."""
         counted = self._operators and blocks.stage_operators(self._operators, part.stack, self._step)
-        return forward_with_loss(self._with_adapters(counted or blocks.operators(part, self._step)), self._step)
+        passed = self._with_adapters(counted or blocks.operators(part, self._step))
+        return build_passes(passed, 0, self._step).forward
 
     def _kept_by(self, forward: Sequence[Operator]) -> KeptTensors:
         return kept_tensors(with_dropout(forward, self._arch.code.dropout))

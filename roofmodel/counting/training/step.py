@@ -60,7 +60,7 @@ class TrainingStep(NamedTuple):
     backward: tuple[Operator, ...]
     exchanged: tuple[Operator, ...]
     update: Operator | None
-    gathered: tuple[Operator, ...]  # weights that other replicas updated
+    gathered: tuple[Operator, ...]  # weights that other replicas updated, and their narrow copies
     parameters: Number  # of one GPU that are trained
     updated: Number  # of these, the parameters whose optimizer state the GPU has
     sets: tuple[ReplicatedParameters, ...]
@@ -95,9 +95,15 @@ def build_passes(
     passed: Sequence[Operator], parameters: Number, step: Step, tied: Number | None = None
 ) -> TrainingPasses:
     """The passes of a training step for a forward pass without a loss."""
+    if step.recipe is not None:
+        from roofmodel.counting.training.recipes import RECIPES, with_narrow_gradients, with_narrow_inputs
+
+        passed = tuple(with_narrow_inputs(passed, RECIPES[step.recipe]))
     forward = forward_with_loss(passed, step)
     losses = [operator for operator in forward[len(passed) :] if operator.collective is None]
     gradients = (*map(cross_entropy_gradient, losses), *backward(passed))
+    if step.recipe is not None:
+        gradients = tuple(with_narrow_gradients(gradients, passed, RECIPES[step.recipe]))
     return TrainingPasses(tuple(passed), differentiable(passed), forward, gradients, parameters, tied)
 
 
@@ -120,13 +126,27 @@ def build_training_step(passes: TrainingPasses, step: Step) -> TrainingStep:
     ]
     if step.recompute == "full":  # gathered for the GEMM and again for its weight gradient
         recomputed = [replace(op, passes=2 * op.passes) if op.layers and _gathers(op) else op for op in recomputed]
+    forward, backward_pass = passes.forward, passes.backward
+    casts_of_weights: tuple[Operator, ...] = ()
+    if step.recipe is not None:
+        from roofmodel.counting.training.recipes import RECIPES, weight_casts, with_casts
+
+        recipe = RECIPES[step.recipe]
+        casts_of_weights = tuple(weight_casts(passes.passed, recipe))
+        if step.parallel.zero == 3:
+            forward, casts_of_weights = (*casts_of_weights, *forward), ()
+        forward, backward_pass = (tuple(with_casts(each, recipe)) for each in (forward, backward_pass))
+        recomputed = [*with_casts(recomputed, recipe)]
     return TrainingStep(
-        forward=(*gathered_blocks(sets, step), *passes.forward),
+        forward=(*gathered_blocks(sets, step), *forward),
         recomputed=tuple(recomputed),
-        backward=(*gathered_blocks(sets, step, backward=True), *passes.backward, *reduced_blocks(sets, step)),
+        backward=(*gathered_blocks(sets, step, backward=True), *backward_pass, *reduced_blocks(sets, step)),
         exchanged=tuple(exchanged_gradients(sets, step, passes.tied)),
         update=step.optimizer and optimizer_step(passes.parameters, step.trained_widths, step.optimizer, updated),
-        gathered=tuple(gathered_weights(sets, step)) if step.optimizer else (),
+        gathered=(
+            *(gathered_weights(sets, step) if step.optimizer else ()),
+            *(replace(cast, stage="optimizer") for cast in casts_of_weights),
+        ),
         parameters=passes.parameters,
         updated=passes.parameters if updated is None else updated,
         sets=sets,
@@ -252,9 +272,11 @@ def training_memory(
     parts: Sequence[InFlight],
     transient: Number,
     expert_weights: Number = 0,
+    copies: Number = 0,
 ) -> Memory:
     """Peak memory of a training step, in the backward pass. `weights` are the bytes of all weights before they are
-    sharded, and `expert_weights` those of experts that are sharded over replicas.
+    sharded, `expert_weights` those of experts that are sharded over replicas, and `copies` those of narrow copies of
+    all weights.
 
     The activations are those kept by all microbatches in flight. When the backward pass starts, there are also the
     result of the loss and the gradient of the logits. Later these are freed, and there are the live gradients of
@@ -267,15 +289,19 @@ def training_memory(
     of_layer = ceil_div(sum(part.kept for part in parts), max(layers, 1))
     restored = largest(part.restored for part in parts)
     later, logits = restored + transient, logit_bytes(training.forward, step)
+    is_full = step.parallel.zero == 3  # then only one layer has copies
+    buffers = buffer_bytes(training.sets, step, of_layer, restored) + (
+        ceil_div(copies, max(layers, 1)) if is_full else 0
+    )
     return Memory(
-        weights=sharded_bytes(training.sets, weights, expert_weights),
+        weights=sharded_bytes(training.sets, weights, expert_weights) + (0 if is_full else copies),
         kv_cache=0,
         activations=stored + either(later > logits, later, 0),
         gradients=gradients,
         optimizer=optimizer_state_bytes(training.updated, step.trained_widths, step.optimizer) if step.optimizer else 0,
         kept=stored,
         logits=either(later > logits, 0, logits),
-        other=gradients if step.parallel.wrapper == "ddp" else buffer_bytes(training.sets, step, of_layer, restored),
+        other=gradients if step.parallel.wrapper == "ddp" else buffers,
     )
 
 
