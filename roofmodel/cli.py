@@ -208,6 +208,10 @@ def _usage(error: Any) -> int:
         kind = "a whole number" if whole else "a number"
         message = f"{option}: {value} is not {kind}"
         message += "; 'roof sweep' takes several" if several else f", such as {example}"
+        if whole and len(value) > sys.get_int_max_str_digits() > 0:
+            message = (
+                f"{option}: a text of {len(value) - 2} characters is too long for a number; give one such as {example}"
+            )
     context = getattr(error, "ctx", None)
     name = str(getattr(error, "option_name", ""))
     if why := not_modeled(name):

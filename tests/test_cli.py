@@ -138,6 +138,10 @@ BAD: list[tuple[str, list[str]]] = [
     ("estimate gpt2 --hw a100 --seq 4k", ["error: --seq: '4k' is not a whole number, such as 4096 (see"]),
     ("estimate gpt2 --hw a100 --batch 1.5", ["error: --batch: '1.5' is not a whole number, such as 8 (see"]),
     ("estimate gpt2 --hw a100 --tp x", ["error: --tp: 'x' is not a whole number, such as 8 (see"]),
+    (
+        f"estimate gpt2 --hw a100 --tp {'9' * 5000}",
+        ["--tp: a text of 5000 characters is too long for a number; give one"],
+    ),
     ("plan gpt2 --hw a100 --gpus x", ["--gpus: 'x' is not a whole number, such as 8 (see"]),
     ("estimate gpt2 --hw a100 --context x", ["error: --context: 'x' is not a whole number, such as 4096 (see"]),
     ("estimate gpt2 --hw a100 --batch 1,8", ["--batch: '1,8' is not a whole number", "'roof sweep' takes several"]),
