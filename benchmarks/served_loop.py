@@ -19,6 +19,7 @@ from benchmarks.served_rows import (
     ServedRow,
     replica_of,
 )
+from roofmodel.engines.engine_file import Host
 from roofmodel.serve.simulation import ClientLoad, simulate
 from roofmodel.serve.step_table import StepTable
 
@@ -53,6 +54,17 @@ def _of_lengths(table: Path, some: Sequence[RowErrors]) -> Iterator[RowErrors]:
             )
         )  # fmt: skip
         yield RowErrors(each.row, ttft, tpot)
+
+
+def latencies_of(table: Path, some: Sequence[ServedRow], host: Host) -> list[tuple[float, float, float]]:
+    """TTFT, TPOT, and the sequences of a mean step, of rows that differ in their requests in flight, with a host."""
+    row = some[0]
+    served = replica_of(table, row)
+    served = served._replace(work=served.work._replace(engine=served.work.engine._replace(host=host)))
+    steps = StepTable(served, None, max(each.batch for each in some), (row.isl, 0, row.osl), PROMPT_TOKENS)
+    prompts_first, outside = served.work.engine.prompts_first, float(host.outside_steps(row.isl))
+    loads = [_load(each, prompts_first, outside) for each in some]
+    return [(*_latencies(load, steps, "seconds"), simulate(load, steps.of("seconds")).decodes) for load in loads]
 
 
 def _load(row: ServedRow, prompts_first: bool, outside: float) -> ClientLoad:

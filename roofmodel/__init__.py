@@ -24,6 +24,7 @@ __all__ = [
     "Derivation",
     "Device",
     "DeviceError",
+    "EngineCalibrationReport",
     "EngineError",
     "ExplorePage",
     "HardwareCheck",
@@ -49,6 +50,7 @@ __all__ = [
     "ValidationReport",
     "WorkloadError",
     "calibrate",
+    "calibrate_engine",
     "check_hardware",
     "check_homework",
     "compare",
@@ -88,6 +90,7 @@ if TYPE_CHECKING:
     from roofmodel.catalog.hw_command import HardwareCheck, check_hardware, list_hardware, show_hardware
     from roofmodel.catalog.models_command import Listing, list_families, list_models, show_model
     from roofmodel.compare.command import CompareReport, ServingReport, compare
+    from roofmodel.compare.serving.calibration import EngineCalibrationReport, calibrate_engine
     from roofmodel.count.command import CountReport, count
     from roofmodel.devices.device import Device
     from roofmodel.errors import (
@@ -134,6 +137,7 @@ _NAMES = {
     "catalog.hw_command": "HardwareCheck check_hardware list_hardware show_hardware",
     "catalog.models_command": "Listing list_families list_models show_model",
     "compare.command": "CompareReport ServingReport compare",
+    "compare.serving.calibration": "EngineCalibrationReport calibrate_engine",
     "count.command": "CountReport count",
     "devices.device": "Device",
     "errors": "AnswerError DeviceError EngineError ModelError OutputError ProfileError RoofError WorkloadError",

@@ -175,11 +175,13 @@ def compare(
     return CompareReport(comparison)
 
 
-_REQUESTS = {"rich_help_panel": "Results of serving benchmarks"}
+RESULT_OPTIONS = ("concurrency", "isl", "osl", "replicas", "chunk", "prefix_hit", "length_ratio")
+OF_RESULTS = {name: {"rich_help_panel": "Results of serving benchmarks"} for name in RESULT_OPTIONS}
+"""The options of results of serving benchmarks, as `--help` shows them."""
 COMMAND = CommandLine(
     compare,
     settings={
-        **dict.fromkeys(("concurrency", "isl", "osl", "replicas", "chunk", "prefix_hit", "length_ratio"), _REQUESTS),
+        **OF_RESULTS,
         "engine": {
             "help": "Software that runs the model: vllm, sglang, trtllm, torch (eager PyTorch), megatron, NAME@VERSION "
             "or a YAML file (default: the engine whose kernels or ranges the file names, else as for estimate)."

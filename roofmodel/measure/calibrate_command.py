@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from roofmodel.compare.command import OF_RESULTS
+from roofmodel.compare.serving.calibration import calibrate_engine
 from roofmodel.devices.device import Device
-from roofmodel.errors import Text
+from roofmodel.errors import Option, Text, WorkloadError
 from roofmodel.numbers import units
 from roofmodel.options import values
 from roofmodel.options.signature import checked
@@ -125,18 +128,41 @@ def calibrate(
 
 
 def _run(call: CommandCall, form: Any, output: Sequence[str]) -> None:
+    names = list(call.given["tables"])
+    if "engine" in call.given and len(names) > 1:
+        given = {name: value for name, value in call.given.items() if name not in ("tables", "source")}
+        present(CommandCall(calibrate_engine, {"model": names[0], "files": names[1:], **given})(), form, output)
+        return
+    foreign = [name for name in call.given if name not in inspect.signature(calibrate).parameters]
+    if foreign:
+        raise WorkloadError(
+            Option(foreign[0]), " is for the host of an engine; give a model, results and the engine, as in: roof "
+            "calibrate llama-3.1-70b c8.json c64.json --hw h100 --tp 8 --engine ENGINE -o my-engine.yaml",
+        )  # fmt: skip
     report = call(progress=lambda subject, *_: note(f"fitting {subject}"))
     present(report, form, output, warn_first=True)
 
 
 COMMAND = CommandLine(
     calibrate,
+    (calibrate_engine,),
+    about="Fit the timing model of a device to measured operations; or, with --engine, what the host of a serving "
+    "engine takes to results of serving benchmarks.",
+    settings={
+        "tables": {
+            "help": "CSV tables of measured operations, as for 'roof validate'; with --engine, a model, and results of "
+            "serving benchmarks as for 'roof compare'."
+        },
+        "hw": {"help": "The device on which the operations or the service were measured."},
+        **OF_RESULTS,
+    },
     formats=(),
-    files=".yaml: the device file with the fitted parameters.",
+    files=".yaml: the file of the device with the fitted parameters, or of the engine with the fitted host.",
     run=_run,
     examples=(
         "roof calibrate measured.csv --hw a100 -o a100.yaml",
         "roof calibrate gemm.csv attention.csv --hw h100 -o h100.yaml",
         "roof calibrate measured.csv --hw own.yaml -o calibrated.yaml --source 'torch 2.9, driver 580'",
+        "roof calibrate llama-3.1-70b c8.json c64.json --hw h100 --tp 8 --engine vllm -o my-engine.yaml",
     ),
 )

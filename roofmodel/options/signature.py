@@ -109,17 +109,20 @@ Parameters = list[inspect.Parameter]
 def options_of(functions: Iterable[Callable[..., Any]], settings: Settings) -> tuple[Parameters, Parameters]:
     """The arguments and options of functions, as typer reads them: own ones, and those of a workload.
 
-    The first parameter and `*files` are arguments, the others options; `progress` is neither. An option with a tuple as
-    default, and one without default that takes an iterable, may be repeated.
+    The first parameter and `*files` of the first function are arguments; those of the others, which `run` takes from
+    these, are left out. The rest are options, but for `progress`. An option with a tuple as default, and one without
+    default that takes an iterable, may be repeated.
     """
     own: dict[str, inspect.Parameter] = {}
     of_workload: dict[str, inspect.Parameter] = {}
-    for function in functions:
+    for number, function in enumerate(functions):
         texts, types, of_request = helps(function), own_types(function), _of_request(function)
         searched: Mapping[str, Declared] = getattr(function, "__searched__", DECLARED)
         parameters = inspect.signature(function).parameters
         for position, (name, parameter) in enumerate(parameters.items()):
             if name == "progress" or name not in {**texts, **DECLARED} or name in own or name in of_workload:
+                continue
+            if number and (not position or parameter.kind is parameter.VAR_POSITIONAL):
                 continue
             further = settings.get(name, {})
             if name in types:

@@ -52,7 +52,7 @@ def differences(
     """The terms of a run, the largest effect on the latency of a request first. `every`: all runs with its setting."""
     found = [*_faster_than_the_bound(each)]
     if not found and each.expected is not None:
-        found = [*_of_steps(each, every, predictor), *_of_first_token(each)]
+        found = [*_of_steps(each, every, predictor), *_of_first_token(each, every)]
         if found:
             found += [*_of_layout(each, predictor), *_of_lengths(each)]
     steps = each.run.osl - 1
@@ -97,7 +97,7 @@ def _check(text: str) -> Message:
     )  # fmt: skip
 
 
-class _Excess(NamedTuple):
+class StepExcess(NamedTuple):
     """Measured minus expected seconds of a decode step; of a run without TPOT, of its latency by steps."""
 
     seconds: float
@@ -107,27 +107,28 @@ class _Excess(NamedTuple):
     quantity: str
 
 
-def _excess(each: PredictedRun) -> _Excess | None:
+def step_excess(each: PredictedRun) -> StepExcess | None:
+    """The excess of a run with an expected time; None where the file states neither TPOT nor a latency."""
     measured, expected = each.figures, each.expected
     assert expected is not None
     assert expected.tpot_seconds
     assert expected.latency_seconds
     sequences = max(1.0, each.service.loop.decodes)
     if (tpot := measured.tpot_seconds) is not None:
-        return _Excess(tpot - expected.tpot_seconds, expected.tpot_seconds, tpot, sequences, "tpot")
+        return StepExcess(tpot - expected.tpot_seconds, expected.tpot_seconds, tpot, sequences, "tpot")
     if (latency := measured.latency_seconds) is not None and measured.ttft_seconds is None:
         step, steps = expected.latency_seconds, each.run.osl
-        return _Excess((latency - step) / steps, step / steps, latency / steps, sequences, "latency")
+        return StepExcess((latency - step) / steps, step / steps, latency / steps, sequences, "latency")
     return None
 
 
 def _of_steps(each: PredictedRun, every: Sequence[PredictedRun], predictor: Predictor) -> Iterator[ServingDifference]:
     """The host or the kernels of decode steps."""
-    excess = _excess(each)
+    excess = step_excess(each)
     if excess is None or _is_expected(each, f"{excess.quantity}_seconds"):
         return
     times = 1.0 if excess.quantity == "tpot" else each.run.osl
-    several = [found for other in every if (found := _excess(other))]
+    several = [found for other in every if (found := step_excess(other))]
     if excess.seconds > 0 and len({other.sequences for other in several}) > 1:
         term, evidence = _shape_of_excess(several)
     else:
@@ -141,7 +142,7 @@ def _is_expected(each: PredictedRun, name: str) -> bool:
     return measured is None or low <= measured <= high
 
 
-def _shape_of_excess(every: Sequence[_Excess]) -> tuple[str, Text]:
+def _shape_of_excess(every: Sequence[StepExcess]) -> tuple[str, Text]:
     """The term whose growth with the requests in flight fits the excess of several runs best."""
     shapes = {
         "host": [1.0] * len(every),
@@ -156,7 +157,7 @@ def _shape_of_excess(every: Sequence[_Excess]) -> tuple[str, Text]:
     return "host", f"each step takes {units.seconds(slope)} more than expected{each} {many}"
 
 
-def _of_one_run(excess: _Excess, each: PredictedRun, predictor: Predictor) -> tuple[str, Text]:
+def _of_one_run(excess: StepExcess, each: PredictedRun, predictor: Predictor) -> tuple[str, Text]:
     """The host where steps take as long as without CUDA graphs, or a host may be that slow; else the kernels."""
     if excess.seconds < 0:
         share = -excess.seconds / excess.expected
@@ -177,7 +178,7 @@ def _of_one_run(excess: _Excess, each: PredictedRun, predictor: Predictor) -> tu
     return "kernels", f"{more}and a host takes less than {units.seconds(most)} {at}"
 
 
-def _proportional(every: Sequence[_Excess], shape: Sequence[float]) -> tuple[float, float]:
+def _proportional(every: Sequence[StepExcess], shape: Sequence[float]) -> tuple[float, float]:
     """The mean squared relative error of the best multiple of a shape, and the multiple."""
     weights = [1 / other.measured for other in every]
     pairs = [(w * other.seconds, w * x) for w, other, x in zip(weights, every, shape, strict=True)]
@@ -185,12 +186,12 @@ def _proportional(every: Sequence[_Excess], shape: Sequence[float]) -> tuple[flo
     return sum((y - slope * x) ** 2 for y, x in pairs), slope
 
 
-def _range(every: Sequence[_Excess]) -> str:
+def _range(every: Sequence[StepExcess]) -> str:
     low, high = (choose(other.sequences for other in every) for choose in (min, max))
     return f"{units.significant(low)} to {units.significant(high)}"
 
 
-def _of_first_token(each: PredictedRun) -> Iterator[ServingDifference]:
+def _of_first_token(each: PredictedRun, every: Sequence[PredictedRun]) -> Iterator[ServingDifference]:
     """The host, the queue, the kernels of prompts, or a prefix cache."""
     if _is_expected(each, "ttft_seconds"):
         return
@@ -221,8 +222,14 @@ def _of_first_token(each: PredictedRun) -> Iterator[ServingDifference]:
             f"{units.seconds(found.outside) if found.outside else 'nothing'} for HTTP, tokenizing and detokenizing",
         )  # fmt: skip
     else:
+        host = min(seconds, _host_of_requests(every))
+        if host > 0:
+            yield ServingDifference(
+                "host", "ttft", host, "so much longer is TTFT with few requests in flight, which hardly wait"
+            )
+            seconds -= host
         queue = min(seconds, max(0.0, together - expected.ttft_seconds))
-        if queue:
+        if queue > 0:
             yield ServingDifference(
                 "queue", "ttft", queue,
                 "requests that arrive together wait for each other's prompts: TTFT is "
@@ -236,9 +243,18 @@ def _of_first_token(each: PredictedRun) -> Iterator[ServingDifference]:
             )  # fmt: skip
 
 
+def _host_of_requests(every: Sequence[PredictedRun]) -> float:
+    """The excess of TTFT of the run with the fewest requests in flight, if these are few; else 0."""
+    first = min(every, key=lambda each: each.in_flight)
+    expected, measured = first.expected, first.figures.ttft_seconds
+    if first.in_flight > FEW or measured is None or expected is None or expected.ttft_seconds is None:
+        return 0.0
+    return max(0.0, measured - expected.ttft_seconds)
+
+
 def _of_layout(each: PredictedRun, predictor: Predictor) -> Iterator[ServingDifference]:
     """Another layout than the predicted one: that of the file, or one that explains the figures."""
-    excess = _excess(each)
+    excess = step_excess(each)
     if excess is None:
         return
     if others := each.other_sizes:
@@ -258,7 +274,7 @@ def _of_layout(each: PredictedRun, predictor: Predictor) -> Iterator[ServingDiff
 
 
 def _of_lengths(each: PredictedRun) -> Iterator[ServingDifference]:
-    run, excess = each.run, _excess(each)
+    run, excess = each.run, step_excess(each)
     if excess is not None and run.dataset not in (None, *EQUAL_LENGTHS):
         evidence = f"the lengths of the dataset {run.dataset} vary; the prediction takes their means"
         yield ServingDifference("lengths", excess.quantity, excess.seconds, evidence)
