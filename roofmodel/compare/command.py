@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 from roofmodel.devices.device import Hardware
 from roofmodel.errors import Option, Text, WorkloadError
 from roofmodel.options import values
-from roofmodel.options.signature import checked, lists_options
+from roofmodel.options.serving import ServeRequest, requests_of
+from roofmodel.options.signature import checked, lists_request
 from roofmodel.options.values import Model, PathLike, ProgressCallback, no_progress
 from roofmodel.report.base import PICTURES, Result
 from roofmodel.report.command import CommandLine
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from roofmodel.compare.comparison import ModelComparison
     from roofmodel.compare.serving.compare import ServingComparison
-    from roofmodel.options.keywords import WorkloadOptions
+    from roofmodel.options.keywords import EstimateOptions
 
 
 class CompareReport(Result):
@@ -98,7 +99,7 @@ class ServingReport(Result):
 
 
 @checked
-@lists_options
+@lists_request(ServeRequest)
 def compare(
     model: Model,
     *files: PathLike,
@@ -107,15 +108,8 @@ def compare(
     steps: int | None = None,
     device: str | None = None,
     family: str | None = None,
-    concurrency: int | None = None,
-    isl: int | None = None,
-    osl: int | None = None,
-    replicas: int | None = None,
-    chunk: int | None = None,
-    prefix_hit: float | None = None,
-    length_ratio: float | None = None,
     progress: ProgressCallback = no_progress,
-    **workload: Unpack[WorkloadOptions],
+    **options: Unpack[EstimateOptions],
 ) -> CompareReport | ServingReport:
     """Compare the bound and expected time of each operator with its achieved time in a profile, or the expected
     latencies and rates of a service with the results of a benchmark.
@@ -133,16 +127,8 @@ def compare(
         steps: Number of passes in the files (default: detected).
         device: Number of the GPU to compare, if the files contain several.
         family: Read an unknown model_type as this family, such as llama.
-        concurrency: Requests in flight, if a result does not state them.
-        isl: Prompt tokens of a request (default: those of the result).
-        osl: New tokens of a request (default: those of the result).
-        replicas: Copies of the engine and its GPUs (default: 1).
-        chunk: Prompt tokens of a step at most (default: the engine's).
-        prefix_hit: Share of prompt tokens in the prefix cache, such as 0.8 (default: 0).
-        length_ratio: Lengths are drawn uniformly from this to 1 times the longest ones (default: 1, or that of the
-            result).
         progress: As for `read_profile`.
-        **workload: The options of `estimate`.
+        **options: The options of `estimate`. Those of a service complete and replace what results state.
 
     Examples:
         >>> compare("gpt2", "examples/gpt2_trace_by_hand.json.gz", phase="prefill", batch=1, seq=512)
@@ -155,33 +141,27 @@ def compare(
     name, paths, timed = (
         values.path("model", model), values.paths("files", files), values.paths("times", times),
     )  # fmt: skip
-    every = {
-        "concurrency": concurrency, "isl": isl, "osl": osl, "replicas": replicas, "chunk": chunk,
-        "prefix_hit": prefix_hit, "length_ratio": length_ratio,
-    }  # fmt: skip
-    requests = {option: value for option, value in every.items() if value is not None}
+    requests = requests_of(options)
     if are_results(paths):
         from roofmodel.compare.serving.compare import compare as compare_serving
 
         of_profiles = {"times": timed, "steps": steps, "device": device}
-        for option in (option for option, value in of_profiles.items() if value):
+        if option := next((option for option, value in of_profiles.items() if value), None):
             raise WorkloadError(Option(option), " applies to profiles; the files are results of a serving benchmark")
-        found = compare_serving(name, paths, hw, family=family, requests=requests, workload=workload)
+        found = compare_serving(name, paths, hw, family=family, requests=requests, workload=options)
         return ServingReport(found)
-    for option, value in requests.items():
-        raise WorkloadError(Option(option, value), " applies to results of serving benchmarks; the files are none")
+    if requests:
+        raise WorkloadError(
+            Option(*next(iter(requests.items()))), " applies to results of serving benchmarks; the files are none"
+        )
     with report_progress(progress):
-        comparison = study(name, paths, hw, family=family, times=timed, steps=steps, device=device, workload=workload)
+        comparison = study(name, paths, hw, family=family, times=timed, steps=steps, device=device, workload=options)
     return CompareReport(comparison)
 
 
-RESULT_OPTIONS = ("concurrency", "isl", "osl", "replicas", "chunk", "prefix_hit", "length_ratio")
-OF_RESULTS = {name: {"rich_help_panel": "Results of serving benchmarks"} for name in RESULT_OPTIONS}
-"""The options of results of serving benchmarks, as `--help` shows them."""
 COMMAND = CommandLine(
     compare,
     settings={
-        **OF_RESULTS,
         "engine": {
             "help": "Software that runs the model: vllm, sglang, trtllm, torch (eager PyTorch), megatron, NAME@VERSION "
             "or a YAML file (default: the engine whose kernels or ranges the file names, else as for estimate)."

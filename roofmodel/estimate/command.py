@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 from roofmodel.devices.device import Device, Hardware
 from roofmodel.errors import Option, Text, WorkloadError
-from roofmodel.options.serving import ServeRequest, serve_request
+from roofmodel.options.serving import ServeRequest, requests_of, serve_request
 from roofmodel.options.signature import checked, lists_request
 from roofmodel.options.values import MTP, SERVE, CopyMode, Model
 from roofmodel.report.base import PICTURES, Result
@@ -159,7 +159,7 @@ def estimate(
     from roofmodel.models import hub
     from roofmodel.steps.estimate import estimate as study
 
-    requests = {name: value for name in ServeRequest._fields if (value := options.pop(name, None)) is not None}  # type: ignore[misc]
+    requests = requests_of(options)
     if options.get("phase") == SERVE:
         further = {"loader": loader, "workers": workers, "copy": copy, "measured": measured, **options}
         return _served(model, hw, family, requests, further)

@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from roofmodel.compare.command import OF_RESULTS
 from roofmodel.compare.serving.calibration import calibrate_engine
 from roofmodel.devices.device import Device
 from roofmodel.errors import Option, Text, WorkloadError
@@ -154,7 +153,6 @@ COMMAND = CommandLine(
             "serving benchmarks as for 'roof compare'."
         },
         "hw": {"help": "The device on which the operations or the service were measured."},
-        **OF_RESULTS,
     },
     formats=(),
     files=".yaml: the file of the device with the fitted parameters, or of the engine with the fitted host.",

@@ -64,6 +64,11 @@ class ServeRequest(NamedTuple):
     acceptance: Acceptance = None
 
 
+def requests_of(options: Any) -> dict[str, Any]:
+    """The given options of a request, which are taken out of all `options`."""
+    return {name: value for name in ServeRequest._fields if (value := options.pop(name, None)) is not None}
+
+
 def serve_request(given: Mapping[str, Any]) -> ServeRequest:
     """The request with these options, checked. Raises WorkloadError for a missing one and for an invalid value."""
     load = "requests" if "requests" in given else "concurrency"

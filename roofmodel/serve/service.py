@@ -164,10 +164,13 @@ def _steady(load: ClientLoad, seconds: StepSeconds, rate: float | None) -> _Stea
     return _Steady(simulate(load._replace(rate=rate, sequences=in_flight), seconds), capacity)
 
 
-def _too_many(rate: float, capacity: float, replicas: int) -> WorkloadError:
+class OverloadError(WorkloadError):
     """More requests arrive than the engines serve."""
+
+
+def _too_many(rate: float, capacity: float, replicas: int) -> OverloadError:
     served = units.significant(capacity)
-    return WorkloadError(
+    return OverloadError(
         Option("requests", f"{rate:g}/s"), f": the engines serve {served} requests/s at most, and the wait would grow "
         "without end; try ", Option("requests", f"{units.significant(0.8 * capacity)}/s"), " or ",
         Option("replicas", int(rate / (0.8 * capacity) * replicas) + 1),

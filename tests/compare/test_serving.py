@@ -225,11 +225,18 @@ def test_drawn_lengths_are_those_of_the_benchmark(tmp_path: Path) -> None:
     assert any("sharegpt vary" in each["evidence"] for each in varied["differences"])
 
 
-def test_a_rate_is_compared_at_the_requests_in_flight_of_littles_law(tmp_path: Path) -> None:
-    file = result(tmp_path, request_rate=2.5, max_concurrency=None)
-    report = roofmodel.compare("llama-3.1-8b", file, hw="h100")
-    assert report.to_dict()["runs"][0]["in_flight"] == round(2.0 * (0.12 + 199 * 0.009))
-    assert any("Little's law" in note for note in report.notes)
+def test_a_rate_is_an_open_loop_unless_the_client_limits_the_requests_or_they_are_too_many(tmp_path: Path) -> None:
+    """8B on an H100 serves about 24 requests of 1000 + 200 tokens per second with 64 in flight, and 100 never."""
+    (run,) = compared(result(tmp_path, request_rate=2.5, max_concurrency=None))
+    found = roofmodel.estimate("llama-3.1-8b", "h100", phase="serve", requests=2.5, **SIZES).totals["serve"]
+    assert run["expected"]["ttft_seconds"] == found["ttft_seconds"]
+    assert run["expected"]["requests_per_second"] == 2.5
+    assert run["in_flight"] == max(1, round(2.5 * found["latency_seconds"]))  # Little's law
+    for other in ({"request_rate": 100, "max_concurrency": None}, {"request_rate": 2.5, "max_concurrency": 16}):
+        report = roofmodel.compare("llama-3.1-8b", result(tmp_path, **other), hw="h100")
+        (measured_run,) = report.to_dict()["runs"]
+        assert measured_run["in_flight"] == round(2.0 * (0.12 + 199 * 0.009))  # of the measured rate and latency
+        assert any("Little's law" in note for note in report.notes)
 
 
 def test_what_the_files_do_not_state_must_be_given(tmp_path: Path) -> None:

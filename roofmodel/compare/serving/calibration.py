@@ -7,13 +7,14 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import date
 from math import floor, log10
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Unpack
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Unpack
 
 from roofmodel.devices.device import Hardware
 from roofmodel.errors import Option, Text, WorkloadError
 from roofmodel.numbers import units
 from roofmodel.options import values
-from roofmodel.options.signature import checked, lists_options
+from roofmodel.options.serving import ServeRequest, requests_of
+from roofmodel.options.signature import checked, lists_request
 from roofmodel.options.values import Model, PathLike
 from roofmodel.report.base import Result
 from roofmodel.report.document import Block, Document, Facts, Paragraph, Rows
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from roofmodel.compare.serving.prediction import PredictedRun
     from roofmodel.engines.engine import Engine
     from roofmodel.engines.engine_file import Host
-    from roofmodel.options.keywords import WorkloadOptions
+    from roofmodel.options.keywords import EstimateOptions
 
 LEAST = 2
 """Results that a fit needs: two terms of a step."""
@@ -174,20 +175,13 @@ def _remarks(runs: Sequence[PredictedRun], fit: HostFit) -> Iterator[Text]:
 
 
 @checked
-@lists_options
+@lists_request(ServeRequest)
 def calibrate_engine(
     model: Model,
     *files: PathLike,
     hw: Hardware | None = None,
     family: str | None = None,
-    concurrency: int | None = None,
-    isl: int | None = None,
-    osl: int | None = None,
-    replicas: int | None = None,
-    chunk: int | None = None,
-    prefix_hit: float | None = None,
-    length_ratio: float | None = None,
-    **workload: Unpack[WorkloadOptions],
+    **options: Unpack[EstimateOptions],
 ) -> EngineCalibrationReport:
     """Fit what the host of a serving engine takes to a few results of serving benchmarks (needs scipy, which the extra
     `calibrate` installs).
@@ -200,15 +194,7 @@ def calibrate_engine(
         *files: Results of serving benchmarks, as for `compare`.
         hw: The device, if the files do not state it.
         family: Read an unknown model_type as this family, such as llama.
-        concurrency: Requests in flight, if a result does not state them.
-        isl: Prompt tokens of a request (default: those of the result).
-        osl: New tokens of a request (default: those of the result).
-        replicas: Copies of the engine and its GPUs (default: 1).
-        chunk: Prompt tokens of a step at most (default: the engine's).
-        prefix_hit: Share of prompt tokens in the prefix cache, such as 0.8 (default: 0).
-        length_ratio: Lengths are drawn uniformly from this to 1 times the longest ones (default: 1, or that of the
-            result).
-        **workload: The options of `estimate`; `engine` and `engine_option` name the engine that is calibrated.
+        **options: The options of `estimate`; `engine` and `engine_option` name the engine that is calibrated.
 
     Examples:
         >>> calibrate_engine("llama-3.1-70b", "c8.json", "c64.json", hw="h100", engine="vllm", tp=8)  # doctest: +SKIP
@@ -216,15 +202,12 @@ def calibrate_engine(
     from roofmodel.benchmark_results.reading import read
     from roofmodel.compare.serving.differences import step_excess
     from roofmodel.compare.serving.host_fit import HostSample, fit_host
-    from roofmodel.compare.serving.prediction import Predictor, device_of
+    from roofmodel.compare.serving.prediction import device_of, predictor_of
     from roofmodel.engines.engine import Engine
     from roofmodel.models import hub
 
-    every: dict[str, Any] = {
-        "concurrency": concurrency, "isl": isl, "osl": osl, "replicas": replicas, "chunk": chunk,
-        "prefix_hit": prefix_hit, "length_ratio": length_ratio,
-    }  # fmt: skip
-    given = workload.get("engine")
+    requests = requests_of(options)
+    given = options.get("engine")
     if given is None:
         raise WorkloadError("the engine that is calibrated is not given; add it, as in ", Option("engine", "ENGINE"))
     runs = read(values.paths("files", files))
@@ -232,15 +215,14 @@ def calibrate_engine(
         raise WorkloadError(
             f"{units.count(len(runs), 'result')} given; a fit needs at least {LEAST}, of different concurrencies"
         )
-    options = workload.get("engine_option")
-    engine = Engine.load(given, values.settings("engine_option", options) if options else ())
+    settings = options.get("engine_option")
+    engine = Engine.load(given, values.settings("engine_option", settings) if settings else ())
     device = device_of(runs, hw)
-    requests = {name: value for name, value in every.items() if value is not None}
     arch = hub.load(values.path("model", model), family)
 
     def predicted(host: Host) -> list[PredictedRun]:
-        with_host = {**workload, "engine": engine._replace(host=host), "engine_option": None}
-        predictor = Predictor(arch, device, requests, with_host)
+        with_host = {**options, "engine": engine._replace(host=host), "engine_option": None}
+        predictor = predictor_of(arch, device, requests, with_host)
         return [predictor.predict(run) for run in runs]
 
     def samples(host: Host) -> list[HostSample]:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from roofmodel.benchmark_results.reading import read
 from roofmodel.compare.serving.differences import ServingDifference, differences
-from roofmodel.compare.serving.prediction import PredictedRun, Predictor, device_of, notes
+from roofmodel.compare.serving.prediction import PredictedRun, device_of, notes, predictor_of
 from roofmodel.devices.device import Device, Hardware
 from roofmodel.errors import Text
 from roofmodel.models import hub
@@ -45,7 +45,7 @@ def compare(
     estimate. Raises RoofError for an unknown model or device, and for a file that is no result or states too little.
     """
     runs, arch = read(files), hub.load(model, family)
-    predictor = Predictor(arch, device_of(runs, hw), requests, workload)
+    predictor = predictor_of(arch, device_of(runs, hw), requests, workload)
     predicted = [predictor.predict(run) for run in runs]
     compared = [ComparedRun(each, differences(each, _of_one_setting(each, predicted), predictor)) for each in predicted]
     every = [note for each in predicted for note in notes(each, {**workload, **requests})]

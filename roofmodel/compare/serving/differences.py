@@ -139,7 +139,7 @@ def _of_steps(each: PredictedRun, every: Sequence[PredictedRun], predictor: Pred
 def _is_expected(each: PredictedRun, name: str) -> bool:
     """Whether a figure is within its interval, or not known."""
     measured, low, high = (getattr(figures, name) for figures in (each.figures, each.low, each.high))
-    return measured is None or low <= measured <= high
+    return measured is None or (low <= measured and (high is None or measured <= high))
 
 
 def _shape_of_excess(every: Sequence[StepExcess]) -> tuple[str, Text]:
@@ -206,6 +206,12 @@ def _of_first_token(each: PredictedRun, every: Sequence[PredictedRun]) -> Iterat
         yield ServingDifference(
             "prefix hits", "ttft", seconds,
             Message("TTFT is shorter than expected, as with about ", Option("prefix_hit", f"{min(share, 0.99):.2f}")),
+        )  # fmt: skip
+    elif found.capacity is not None:
+        yield ServingDifference(
+            "queue", "ttft", seconds,
+            "requests arrive at random, and wait longer the nearer their rate is to what is expected to be served, "
+            f"{units.significant(found.capacity)}/s",
         )  # fmt: skip
     elif each.in_flight > found.running:
         yield ServingDifference(

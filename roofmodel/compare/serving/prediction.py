@@ -8,19 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from math import isinf
 from typing import Any, NamedTuple
 
 from roofmodel.benchmark_results.run import Figures, ServingRun
 from roofmodel.devices.device import Device, Hardware
 from roofmodel.engines.engine import Engine, default_for
 from roofmodel.errors import AnswerNote, EngineError, Message, Option, RoofError, Text, WorkloadError, joined
+from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers import units
 from roofmodel.options.serving import ServeRequest, serve_request
+from roofmodel.options.values import MTP
 from roofmodel.plan.layouts import Layout, service_layouts
 from roofmodel.profiles.kernel import Evidence
 from roofmodel.roofline.device import identify
-from roofmodel.serve.service import ServingEstimate, service
+from roofmodel.serve.service import OverloadError, ServingEstimate, service
 from roofmodel.serve.totals import ServiceTimes
 
 
@@ -69,18 +72,23 @@ class Predictor(NamedTuple):
     device: Device
     requests: Mapping[str, Any]
     options: Mapping[str, Any]
+    drafter: Architecture | None = None
 
     def predict(self, run: ServingRun, **replaced: Any) -> PredictedRun:
         """The prediction of a run; `replaced` are options of a workload in place of the given and the stated ones.
 
         Raises WorkloadError where the run states too little, and where the model does not fit.
         """
-        request = self._request(run)
-        in_flight = request.concurrency or 1  # a closed loop
         options = {**_stated(run), **{k: v for k, v in self.options.items() if v is not None}, **replaced}
-        found = service(self.arch, self.device, request, options)
+        try:
+            found = service(self.arch, self.device, self._request(run), options, self.drafter)
+        except OverloadError:  # the run ended, though more requests arrived than the engines are expected to serve
+            request = self._request(run._replace(request_rate=None, concurrency=None))
+            found = service(self.arch, self.device, request, options, self.drafter)
+        rate = found.request.requests
+        in_flight = found.request.concurrency or max(1, round(float(rate or 0) * found.times.latency))
         shift = 0.0
-        if run.statistic == "mean" and run.requests is not None:
+        if rate is None and run.statistic == "mean" and run.requests is not None:
             shift = (found.loop.first_ttft - found.loop.ttft) * min(1.0, in_flight / run.requests)
         expected = low = high = None
         if found.expected and found.low and found.high:
@@ -110,7 +118,9 @@ class Predictor(NamedTuple):
 
     def _request(self, run: ServingRun) -> ServeRequest:
         given = dict(self.requests)
-        if "concurrency" not in given:
+        if run.request_rate is not None and run.concurrency is None and not {"concurrency", "requests"} & given.keys():
+            given["requests"] = run.request_rate
+        if not {"concurrency", "requests"} & given.keys():
             if not run.in_flight:
                 raise WorkloadError(
                     f"{run.file}: the file does not state how many requests were in flight; add ",
@@ -123,6 +133,14 @@ class Predictor(NamedTuple):
         if ratio := given.get("length_ratio"):  # the file states means
             isl, osl = (round(2 * length / (1 + ratio)) for length in (isl, osl))
         return serve_request({"isl": isl, "osl": osl, **given})
+
+
+def predictor_of(
+    arch: Architecture, device: Device, requests: Mapping[str, Any], options: Mapping[str, Any]
+) -> Predictor:
+    """The predictor with these options of a service and of a workload. Raises RoofError for an unknown draft model."""
+    draft = requests.get("draft")
+    return Predictor(arch, device, requests, options, None if draft in (None, MTP) else hub.load(draft, None))
 
 
 def device_of(runs: Sequence[ServingRun], hw: Hardware | None) -> Device:
@@ -153,12 +171,13 @@ def notes(each: PredictedRun, given: Mapping[str, Any]) -> Iterator[Text]:
 
 def _assumptions(each: PredictedRun, given: Mapping[str, Any]) -> Iterator[Text]:
     run, engine = each.run, each.service.mean_step.workload.engine
-    if run.request_rate is not None:
+    if run.request_rate is not None and each.service.request.requests is None:
+        why = f"at most {run.concurrency} at once" if run.concurrency else "more than are expected to be served"
         yield (
-            f"requests arrived at {units.significant(run.request_rate)}/s; it is compared with {each.in_flight} "
-            "requests in flight, which follow from the measured rate and latency (Little's law)"
+            f"requests arrived at {units.significant(run.request_rate)}/s, {why}; it is compared with "
+            f"{each.in_flight} requests in flight, which follow from the measured rate and latency (Little's law)"
         )
-    elif run.concurrency is None and "concurrency" not in given:
+    elif run.request_rate is None and run.concurrency is None and "concurrency" not in given:
         yield (
             f"the file states no limit of requests in flight; it is compared with {each.in_flight}, the measured mean"
         )
@@ -186,7 +205,9 @@ EQUAL_LENGTHS = ("random", "random-ids")
 def _figures(found: ServingEstimate, times: ServiceTimes, in_flight: int, shift: float = 0.0) -> Figures:
     """The figures of a run in which TTFT is longer by `shift`; the rates follow from the latency by Little's law."""
     latency = times.latency + shift
-    rate = in_flight / latency
+    if isinf(latency):  # an open loop that is not stable at this end of its interval
+        return Figures(tpot_seconds=times.tpot, itl_p99_seconds=times.itl_p99)
+    rate = float(found.request.requests or in_flight / latency)
     return Figures(times.ttft + shift, times.tpot, times.itl_p99, latency, rate * found.mean_osl, rate)
 
 
