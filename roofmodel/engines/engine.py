@@ -22,6 +22,7 @@ from roofmodel.engines.engine_file import (
     Host,
     Kernels,
     LaunchTime,
+    Serve,
     ServingMemory,
     Training,
     kernels_of_file,
@@ -49,10 +50,10 @@ class Engine(NamedTuple):
     `extra_kernels` are kernels that it runs besides those of the operators. `pads_vocabulary`: it adds rows to the
     embedding up to a multiple of 64 or more. `prompts_first`: it computes prompts in steps of their own, before any
     decode. `autocast` is the format of torch.autocast. `training` is None where it only serves, `memory` where the file
-    does not say how it divides a GPU's memory. `since`: the file is for versions from this one, up to that of the next
-    file. `options` are those of `launch` and `autocast` that a user may set, `settings` those that are set.
-    `kernel_names` are in the names of its kernels and NVTX ranges, and of the engines that run its kernels; `backends`
-    are its names in clients of serving benchmarks.
+    does not say how it divides a GPU's memory, `serve` where it does not say how a server is started. `since`: the file
+    is for versions from this one, up to that of the next file. `options` are those of `launch` and `autocast` that a
+    user may set, `settings` those that are set. `kernel_names` are in the names of its kernels and NVTX ranges, and of
+    the engines that run its kernels; `backends` are its names in clients of serving benchmarks.
     """
 
     id: str = ""
@@ -72,6 +73,7 @@ class Engine(NamedTuple):
     prompts_first: bool = False
     host: Host = Host()
     memory: ServingMemory | None = None
+    serve: Serve | None = None
     training: Training | None = None
     options: tuple[str, ...] = ()
     settings: tuple[tuple[str, str], ...] = ()

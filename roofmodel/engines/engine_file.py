@@ -234,6 +234,29 @@ class Host(NamedTuple):
         return self.request + self.request_token * prompt
 
 
+class Serve(NamedTuple):
+    """How a server of an engine is started: texts with values in braces, such as `--tensor-parallel-size {tp}`.
+
+    `flags` and `settings` are by the name of what they state, or by the name and the format for `kv` and `weights`;
+    `settings` are entries of the file that `config` names. `dp_alone`: replicas that share experts have one GPU each.
+    `benchmark` is the command of a client with {concurrency} requests in flight, whose result is {file}.
+    """
+
+    command: str
+    benchmark: str
+    flags: Mapping[str | tuple[str, str], str] = {}
+    settings: Mapping[str | tuple[str, str], str] = {}
+    config: str = ""
+    dp_alone: bool = False
+
+
+SERVE_FLAGS = (
+    "tp", "pp", "dp", "ep", "max_len", "max_seqs", "token_budget", "memory_utilization", "kv", "weights", "prefill",
+    "decode",
+)  # fmt: skip
+"""What a flag or a setting of a server states."""
+
+
 class Training(NamedTuple):
     """How an engine trains: how replicas exchange gradients unless the options say otherwise; the formats of the
     gradients that it sums and of the logits that the loss keeps, where they are not those of weights and activations;
@@ -292,8 +315,8 @@ Kernels = Mapping[tuple[str, str, str], tuple[str, ...]]
 
 KEYS = (
     "like", "name", "version", "since", "launch", "runtime", "extra_kernels", "kernels", "fuses", "pads_vocabulary",
-    "collectives", "prompts_first", "host", "memory", "training", "options", "default_for", "kernel_names", "backends",
-    "runs_kernels_of", "benchmarks", "source",
+    "collectives", "prompts_first", "host", "memory", "serve", "training", "options", "default_for", "kernel_names",
+    "backends", "runs_kernels_of", "benchmarks", "source",
 )  # fmt: skip
 REQUIRED = ("name", "version", "kernels", "launch")  # without `like`
 RUNTIMES = ("eager", "megatron")
@@ -357,6 +380,8 @@ def read(path: Path, load: Callable[[str], Mapping[str, Any]]) -> dict[str, Any]
             fields[key] = _host(entry)
         elif key == "memory":
             fields[key] = read_memory(entry, fields.get(key), GENERATIONS)
+        elif key == "serve":
+            fields[key] = _serve(entry)
         elif key == "training":
             fields[key] = _training(entry)
         elif key == "options":
@@ -425,6 +450,31 @@ def _host(value: YamlValue) -> Host:
     entries = value.mapping(Host._fields)
     times = {name: _seconds(entry, zero=True) for name, entry in entries.items() if name != "overlapped"}
     return Host(**times, overlapped="overlapped" in entries and entries["overlapped"].flag())
+
+
+def _serve(value: YamlValue) -> Serve | None:
+    """The section `serve`; None where it is empty."""
+    entries = value.mapping(Serve._fields)
+    if not entries:
+        return None
+    entries = value.mapping(Serve._fields, required=("command", "benchmark"))
+    fields = dict[str, Any]()
+    for key, entry in entries.items():
+        if key in ("flags", "settings"):
+            fields[key] = _serve_flags(entry)
+        else:
+            fields[key] = entry.flag() if key == "dp_alone" else entry.text()
+    return Serve(**fields)
+
+
+def _serve_flags(value: YamlValue) -> dict[str | tuple[str, str], str]:
+    flags = dict[str | tuple[str, str], str]()
+    for name, entry in value.mapping(SERVE_FLAGS).items():
+        if entry.is_mapping:
+            flags |= {(name, form): text.text() for form, text in entry.mapping(get_args(StorageFormat)).items()}
+        else:
+            flags[name] = entry.text()
+    return flags
 
 
 def _training(value: YamlValue) -> Training:

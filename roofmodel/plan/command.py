@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 from roofmodel.devices.device import Device, Hardware
 from roofmodel.errors import Option, Text, WorkloadError, joined
 from roofmodel.options import values
 from roofmodel.options.signature import checked, lists_request
-from roofmodel.options.values import MTP, Model, ProgressCallback, no_progress
+from roofmodel.options.values import MTP, Model, PathLike, ProgressCallback, no_progress
 from roofmodel.options.workload import TRAINING, declared_options
 from roofmodel.plan.request import ServiceRequest, TrainingRequest, request_of
 from roofmodel.report.base import PICTURES, Result
 from roofmodel.report.command import CommandCall, CommandLine, present_result
 from roofmodel.report.document import Document
-from roofmodel.report.printing import check_outputs, ignored, search_progress
+from roofmodel.report.printing import check_outputs, ignored, print_line, search_progress
 
 if TYPE_CHECKING:
     from roofmodel.options.keywords import ServiceOptions, TrainingOptions
     from roofmodel.plan.plan import ServingPlan
     from roofmodel.plan.training import TrainingPlan
+
+
+SCRIPTS = ("sh",)
+"""The suffix of scripts."""
 
 
 class _PlanReport(Result):
@@ -71,6 +77,16 @@ class PlanReport(_PlanReport):
         from roofmodel.plan.answer import service_document
 
         return service_document(self.plan, why)
+
+    def save_serve_script(self, path: PathLike) -> Path:
+        """Write a shell script that starts the engines of the best candidate, with the command of a benchmark to run
+        next and of its comparison; return its path. Raises RoofError where the engine has no such layout."""
+        from roofmodel.files import output_files
+        from roofmodel.plan.servers.commands import plan_script
+
+        target, text = output_files.check(values.path("path", path), SCRIPTS), plan_script(self.plan)
+        output_files.replace(target, partial(Path.write_text, data=text, encoding="utf-8"))
+        return target
 
 
 class TrainingPlanReport(_PlanReport):
@@ -122,11 +138,13 @@ def plan(
     """
     from roofmodel.models import hub
     from roofmodel.plan.plan import plan as study
+    from roofmodel.plan.servers.commands import with_commands
 
     request = request_of(ServiceRequest, options, "service")
     devices = [Device.load(device) for device in values.as_sequence(hw)]
     drafter = None if request.draft in (None, MTP) else hub.load(request.draft, None)
-    return PlanReport(study(hub.load(model, family), devices, request, drafter, progress))
+    arch = hub.load(model, family)
+    return PlanReport(with_commands(study(arch, devices, request, drafter, progress), arch, devices, request))
 
 
 @checked
@@ -169,13 +187,22 @@ def plan_training(
 
 
 def _run(
-    call: CommandCall, form: Any, output: Sequence[str], train: bool = False, shown: Mapping[str, Any] | None = None
-) -> None:
+    call: CommandCall, form: Any, output: Sequence[str], train: bool = False, serve_script: str | None = None,
+    shown: Mapping[str, Any] | None = None,
+) -> None:  # fmt: skip
     """Present the plan of a service or of a training run; it has notes on the options of the other one.
 
     Args:
         train: Plan a training run.
+        serve_script: Also write a shell script (.sh) that starts the engines of the best layout, with the command of a
+            benchmark to run next.
     """
+    if serve_script is not None:
+        from roofmodel.files import output_files
+
+        output_files.check(serve_script, SCRIPTS)
+        if train:
+            raise WorkloadError(Option("serve_script"), " is for a service; leave out ", Option("train"))
 
     function = plan_training if train else plan
     parameters = inspect.signature(function).parameters
@@ -189,6 +216,8 @@ def _run(
         report = applicable(progress=callback)
     why = f"{'it does not apply to' if train else 'it only applies to'} --train"
     present_result(lambda: report, form, output, shown, ignored(foreign, why))
+    if serve_script is not None:
+        print_line(f"wrote {report.save_serve_script(serve_script)}")
 
 
 def _needed(train: bool) -> dict[str, Any]:

@@ -37,6 +37,7 @@ class Ranked(NamedTuple):
     reason: str
     short_reason: str  # its first part, with the rank of the other candidate
     limit: str  # what would raise its rate
+    serve_command: str | None = None  # a line for each engine process
 
 
 def ranked(candidates: Iterable[Candidate], count: int, targets: Targets = NO_TARGETS) -> list[Ranked]:

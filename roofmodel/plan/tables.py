@@ -204,6 +204,11 @@ CANDIDATES = Table(
         ),
         Column("limit", meaning="what would raise its rate"),
         Column(
+            "serve_command",
+            meaning="the command of each engine process, a line each, with its GPUs; null where the engine's file does "
+            "not say how, or the engine has no such layout",
+        ),
+        Column(
             "prefill", value=_prefill, flat=PREFILL_KEYS,
             meaning="the prefill engines of a disaggregated candidate: their layout, prompts in a pass of one of them "
             "(`batch`), the time to send the KV cache of a prompt (`transfer_seconds`), whether they limit the rate "
