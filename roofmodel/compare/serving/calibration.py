@@ -198,6 +198,10 @@ def calibrate_engine(
 
     Examples:
         >>> calibrate_engine("llama-3.1-70b", "c8.json", "c64.json", hw="h100", engine="vllm", tp=8)  # doctest: +SKIP
+        >>> calibrate_engine("llama-3-8b", "examples/genai_perf_a100_llama3-8b_c50.json", hw="a100", engine="trtllm")
+        Traceback (most recent call last):
+        ...
+        roofmodel.errors.WorkloadError: 1 result given; a fit needs at least 2, of different concurrencies
     """
     from roofmodel.benchmark_results.reading import read
     from roofmodel.compare.serving.differences import step_excess
