@@ -52,6 +52,7 @@ def _draw(figure: Figure, axes: Axes, plan: ServingPlan) -> None:
         x, height = _places([best])
         axes.plot(x, height, ls="", marker="o", ms=13, mfc="none", mec="0.1", mew=1.6, zorder=4)
         remarks.append("circle: the best candidate that meets the targets")
+    remarks.append("line: front")
     canvas.log_axes(axes, "tokens/s per user (1 / TPOT)", "output tokens/s per GPU", units.si, units.si)
     for remark in remarks:
         figure.text(0.68, y - 0.01, remark, color="0.35", fontsize=8)

@@ -9,6 +9,7 @@ import codecs
 import csv
 import gzip
 import io
+import os
 import re
 import tempfile
 import zlib
@@ -214,7 +215,7 @@ def as_file(stream: BinaryIO, magic: bytes, file: str) -> Iterator[Path]:
     has no file. Raises ProfileError, with the name `file`, if the copy would be too large.
     """
     name = getattr(stream, "name", None)
-    if isinstance(name, str) and _begins(Path(name), magic):
+    if isinstance(name, str | os.PathLike) and _begins(Path(name), magic):
         yield Path(name).resolve()
         return
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,5 @@
 import csv
+import gzip
 import io
 import re
 import sqlite3
@@ -8,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 
 from roofmodel.errors import ProfileError
-from roofmodel.profiles import nsys, signatures
+from roofmodel.profiles import nsys, signatures, streams
 from roofmodel.profiles.kernel import Evidence
+from roofmodel.profiles.timelines.reading import read_file
 from tests.profiles.samples import assert_error_or_table, content, measured, mutilations, profile_of, read_text
 
 # globalTid = hardware, virtual machine, process, thread: 8 + 8 + 24 + 24 bits
@@ -133,6 +135,20 @@ def test_the_shared_memory_of_a_block_is_static_and_dynamic_and_unknown_without_
         export().kernel(start=1, end=2, staticSharedMemory=16, dynamicSharedMemory=4096).kernel(dynamicSharedMemory=8)
     )
     assert [kernel.shared_bytes for kernel in file.read().kernels] == [16 + 4096, None]
+
+
+def test_a_database_is_read_in_place_and_not_copied(tmp_path, monkeypatch):
+    """An export may have many GB. A compressed one is copied, because SQLite reads files only."""
+    path, packed = tmp_path / "run.sqlite", tmp_path / "run.sqlite.gz"
+    path.write_bytes(export().kernel().bytes())
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    copies = []
+    folder = streams.tempfile.TemporaryDirectory
+    monkeypatch.setattr(streams.tempfile, "TemporaryDirectory", lambda: copies.append(1) or folder())
+    assert len(read_file(str(path)).work_table) == 1
+    assert not copies
+    assert len(read_file(str(packed)).work_table) == 1
+    assert copies == [1]
 
 
 def test_kernels_are_in_the_order_of_their_starts():
