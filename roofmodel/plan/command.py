@@ -258,11 +258,13 @@ COMMAND = CommandLine(
         },
     },
     run=_run,
-    about="Find the layout, formats and batch that serve most tokens within latency limits, or that train fastest.",
+    about="Find the layout, formats and batch that serve most tokens within latency limits, or a request rate with the "
+    "fewest GPUs, or that train fastest.",
     checks=("candidates", "tpot>30ms"),
     examples=(
         "roof plan llama-3.1-70b --hw h100 --gpus 8 --isl 4096 --osl 512 --ttft 500ms --tpot 30ms",
         "roof plan llama-3.1-8b --hw a100,h100 --gpus 4 --isl 1024 --osl 256 --price a100=1.5,h100=3 -o front.png",
+        "roof plan llama-3.1-70b --hw h100 --isl 3000 --osl 500 --ttft 1s --tpot 40ms --requests 20/s --price 2.5",
         "roof plan llama-3.1-8b --hw h100 --gpus 64 --train --tokens 15T --batch 1024 --seq 4096 --price 2",
     ),
 )

@@ -25,6 +25,10 @@ KV_CACHE_FORMATS = ("fp8",)
 """Formats of the KV cache that are searched in addition to that of the activations."""
 
 
+EVEN_ABOVE = 8
+"""GPUs of an engine from which on only pipelines with equal stages are searched, or with a power of two of them."""
+
+
 class Layout(NamedTuple):
     """The GPUs of a service or a training run: `tp` × `pp` GPUs in each of `dp` replicas; `ep` GPUs share the experts.
 
@@ -76,21 +80,23 @@ def service_layouts(arch: Architecture, gpus: int, restrictions: Mapping[str, Co
 
     `restrictions` by option, such as {"tp": [4, 8]}. The experts are on every GPU of a tensor-parallel group (ep 1),
     one shard per GPU of it (ep = tp), or over any number of replicas (ep a multiple of tp), unless `ep` is given.
-    Pipelines of more than 8 stages have a number that divides the layers or is a power of two, unless `pp` is given.
-    Small engines come first, and of similar ones those whose number of GPUs is a power of two. With more GPUs, the same
-    engines are searched and more.
+    Engines of more than 8 GPUs have a number of pipeline stages that divides the layers or is a power of two, unless
+    `pp` is given. Small engines come first, and of similar ones those whose number of GPUs is a power of two. With more
+    GPUs, the same engines are searched and more.
     """
     possible = dict[Layout, None]()
     layers = len(arch.stack.layers)
-    stages = [pp for pp in range(1, gpus + 1) if pp <= 8 or layers % pp == 0 or is_power_of_two(pp)]
     widths = [tp for tp in restrictions.get("tp", range(1, gpus + 1)) if is_possible(arch, Layout(tp))]
-    depths = [pp for pp in restrictions.get("pp", stages) if pp <= gpus and is_possible(arch, Layout(pp=pp))]
+    depths = [pp for pp in restrictions.get("pp", range(1, gpus + 1)) if is_possible(arch, Layout(pp=pp))]
     experts = [part.experts for part in arch.parts if isinstance(part, MoE)]
     for tp, pp in product(widths, depths):
         replicas = gpus // (tp * pp)
         shared = (1, *(ep for ep in range(tp, tp * replicas + 1, tp) if experts and not any(n % ep for n in experts)))
         for ep in restrictions.get("ep", dict.fromkeys(shared)):
             engine = Layout(tp, pp, ep, max(1, ep // tp))
+            is_even = layers % pp == 0 or is_power_of_two(pp) or "pp" in restrictions
+            if engine.gpus > EVEN_ABOVE and not is_even:
+                continue
             for dp in restrictions.get("dp", [replicas // engine.dp * engine.dp]):
                 if 0 < dp <= replicas and dp % engine.dp == 0 and (tp * dp) % ep == 0 and is_possible(arch, engine):
                     possible[engine._replace(dp=dp)] = None

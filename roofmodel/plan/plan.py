@@ -480,8 +480,9 @@ class _Mixed:
         needed = fewest_engines(self.full, place, targets.requests, self.engines, limit)
         if needed is None:
             return None
-        found = self._at_rate(place, self.engines if self.piece.is_fixed else needed, targets.requests)
-        return found._replace(engines_needed=needed)
+        engines = self.engines if self.piece.is_fixed else needed
+        ttft, wait = partial_load(self.full, targets.requests, engines)
+        return self._candidate(place, engines, ttft, float(wait[place]), targets)._replace(engines_needed=needed)
 
     def _fastest(self) -> Candidate:
         """The candidate with all engines and the highest rate that meets all targets, else the nearest one."""
@@ -495,10 +496,6 @@ class _Mixed:
         unmet = np.where(missed <= 1, 0.0, missed)
         place = int(np.lexsort((points.tpot[0], -points.requests[0], unmet, excluded))[0])
         return self._candidate(place, self.engines, ttft, None if wait is None else float(wait[place]), targets)
-
-    def _at_rate(self, place: int, engines: int, rate: float) -> Candidate:
-        load = partial_load(self.full, rate, engines)
-        return self._candidate(place, engines, load.ttft, float(load.wait[place]), self.targets)
 
     def _candidate(
         self, place: int, engines: int, ttft: Sequence[Any], wait: float | None, targets: Targets

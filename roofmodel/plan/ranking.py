@@ -371,10 +371,11 @@ def layout_text(layout: Layout) -> str:
 
 
 def format_text(candidate: Candidate) -> str:
-    """The formats, those of weights and KV cache where they differ from the compute format."""
+    """The formats, those of weights and KV cache where they differ from the compute format: `fp16 weights mxfp4`; only
+    that of the weights if it names the compute format, as `fp8_block` does."""
     dtype, weights, kv, _ = candidate.formats
-    words = [dtype, *([f"weights {weights}"] if weights != dtype else []), *([f"kv {kv}"] if kv != dtype else [])]
-    return " ".join(words)
+    words = [weights] if str(weights).startswith(dtype) else [dtype, f"weights {weights}"]
+    return " ".join([*words, *([f"kv {kv}"] if kv != dtype else [])])
 
 
 def violation_text(candidate: Candidate, targets: Targets) -> str:

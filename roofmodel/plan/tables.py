@@ -161,7 +161,7 @@ CANDIDATES = Table(
         ),
         Column(None, "formats", text=lambda row: format_text(row.candidate), wrap=True),
         Column(
-            "itl_p99_seconds", "ITL p99", SECONDS, "candidate.itl_p99", priority=6,
+            "itl_p99_seconds", "ITL p99", SECONDS, "candidate.itl_p99", priority=8,
             meaning="the 99th percentile of the gaps between two tokens of a request",
         ),
         Column(

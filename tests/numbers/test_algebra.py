@@ -168,3 +168,20 @@ def test_plain_numbers_never_load_numpy_or_sympy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("size", [3, algebra.SMALL_ARRAY + 1])
+@pytest.mark.parametrize("shape", [(-1,), (-1, 1)])
+def test_the_smallest_of_several_candidates_is_that_of_each_element(size: int, shape: tuple[int, ...]) -> None:
+    """Ceilings of n / row times row + column: the candidates are read once as arrays, or one after another."""
+    candidates = [(1, 9), (4, 2), (16, 0)]
+
+    def cost(n: Any) -> Callable[[Any], Any]:
+        return lambda candidate: algebra.ceil_div(n, candidate[0]) * candidate[0] + candidate[1]
+
+    numbers = numpy.arange(size).reshape(shape)
+    found = algebra.smallest(cost(numbers), candidates, (numbers, 2.0))
+    assert found.shape == numbers.shape
+    each = [min(-(-n // rows) * rows + more for rows, more in candidates) for n in range(size)]
+    assert found.ravel().tolist() == each
+    assert [algebra.smallest(cost(n), candidates, (n,)) for n in range(3)] == each[:3]

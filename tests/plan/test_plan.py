@@ -440,6 +440,14 @@ def test_a_service_uses_engines_of_every_size_as_often_as_they_fit() -> None:
     assert {one.tp for one in service_layouts(arch, 8, {"tp": [4]})} == {4}
 
 
+def test_large_engines_have_pipelines_of_equal_stages_or_a_power_of_two_of_them() -> None:
+    arch = hub.load("llama-3.1-70b")  # 80 layers
+    found = {layout.engine for layout in service_layouts(arch, 72, {})}
+    assert {Layout(pp=7), Layout(tp=2, pp=3), Layout(pp=20), Layout(tp=4, pp=16)} <= found
+    assert all(80 % each.pp == 0 or each.pp in (32, 64) for each in found if each.gpus > 8)
+    assert Layout(tp=2, pp=7) in {layout.engine for layout in service_layouts(arch, 72, {"pp": [7]})}
+
+
 @settings(max_examples=8)
 @given(
     model=st.sampled_from(["gpt2", "llama-3.2-1b", "llama-3.1-8b"]),
@@ -450,6 +458,7 @@ def test_a_service_uses_engines_of_every_size_as_often_as_they_fit() -> None:
         optional={
             "ttft": st.sampled_from(["5ms", "50ms", "1s"]),
             "tpot": st.sampled_from(["2ms", "10ms", "50ms"]),
+            "itl_p99": st.sampled_from(["5ms", "30ms", "200ms"]),
             "requests": st.sampled_from(["1/s", "20/s", "100/s"]),
         },
     ),
