@@ -257,7 +257,7 @@ TECHNIQUES = {
     "cp": "context parallelism", "cp_kind": "context parallelism",
     "states": "a format of the optimizer's state", "lora": "LoRA", "lora_targets": "LoRA", "qlora": "QLoRA",
     "stage_layers": "uneven pipeline stages", "schedule": "pipeline schedules by name",
-    "mtbf": "failures of a run", "checkpoint_time": "failures of a run", "offload": "offloading to the host",
+    "offload": "offloading to the host",
 }  # fmt: skip
 """Techniques that no option has yet, by the names that users try: similar names would mislead."""
 

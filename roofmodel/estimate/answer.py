@@ -182,6 +182,7 @@ def summary(estimate: Estimate) -> list[tuple[str, str]]:
         *(("utilization", text) for text in _utilization(estimate.phases)),
         *_input(estimate),
         *_measured(estimate),
+        *_goodput(estimate),
         ("limited by", _join_phases(estimate.phases, [describe_limit(phase) for phase in estimate.phases])),
         *describe_power(estimate.phases),
         ("memory", describe_memory(estimate)),
@@ -285,6 +286,28 @@ def _measured(estimate: Estimate) -> Iterator[tuple[str, str]]:
     if measured.to_expected is not None:
         text += f"; {units.significant(measured.to_expected)} × the expected time"
     yield "measured", text
+
+
+def _goodput(estimate: Estimate) -> Iterator[tuple[str, str]]:
+    """`89.4%, 1.2 M tokens/s; a checkpoint of 920 MiB per GPU every 19.3 min, a failure every 3.09 h`: of a run."""
+    if (run := estimate.goodput) is None:
+        return
+    rate = "" if run.tokens_per_second is None else f", {units.si(run.tokens_per_second)} tokens/s expected"
+    yield (
+        "goodput",
+        (
+            f"{run.share:.1%}{rate}; a checkpoint of {units.binary(run.checkpoint_bytes)} per GPU every "
+            f"{_duration(run.interval_seconds)}, a failure every {_duration(run.failure_seconds)}"
+        ),
+    )
+
+
+def _duration(seconds: float) -> str:
+    """`45 s`, `19.3 min`, `3.09 h`, `2.06 days`."""
+    for size, unit in ((86400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{units.significant(seconds / size)} {unit}"
+    return units.seconds(seconds)
 
 
 def describe_limit(phase: PhaseEstimate) -> str:

@@ -131,6 +131,8 @@ def estimate(
     workers: int | None = None,
     copy: CopyMode | None = None,
     measured: float | str | None = None,
+    mtbf: float | None = None,
+    checkpoint_time: float | str | None = None,
     **options: Unpack[EstimateOptions],
 ) -> Report:
     """Estimate latency, throughput, memory and the limiting ceiling; FLOPs, bytes and times of each operator.
@@ -146,6 +148,8 @@ def estimate(
         copy: Copy of a batch to the GPU; async: pinned and overlapped (default: pageable).
         measured: Measured time of a training step, such as 7.4s, or its rate per GPU, such as 12000tokens/s: adds its
             MFU, and its ratio to the expected time.
+        mtbf: Hours between failures of one GPU of a training run, such as 50000: adds its goodput.
+        checkpoint_time: Time of a checkpoint of a training run, such as 60s.
         **options: The options of `roof estimate`. A time is seconds, or text such as "12us". None selects the default,
             which depends on the model, the phase or another option.
 
@@ -161,7 +165,8 @@ def estimate(
 
     requests = requests_of(options)
     if options.get("phase") == SERVE:
-        further = {"loader": loader, "workers": workers, "copy": copy, "measured": measured, **options}
+        of_run = {"measured": measured, "mtbf": mtbf, "checkpoint_time": checkpoint_time}
+        further = {"loader": loader, "workers": workers, "copy": copy, **of_run, **options}
         return _served(model, hw, family, requests, further)
     if requests:
         name, value = next(iter(requests.items()))
@@ -171,7 +176,12 @@ def estimate(
         from roofmodel.steps.input_pipeline import loader_options
 
         data_loader = loader_options(loader, workers, copy)
-    return Report(study(hub.load(model, family), Device.load(hw), loader=data_loader, measured=measured, **options))
+    return Report(
+        study(
+            hub.load(model, family), Device.load(hw), loader=data_loader, measured=measured, mtbf=mtbf,
+            checkpoint_time=checkpoint_time, **options,
+        )
+    )  # fmt: skip
 
 
 def _served(

@@ -64,7 +64,7 @@ from roofmodel.timing.timing import Expected
 
 if TYPE_CHECKING:
     from roofmodel.steps.input_pipeline import InputPipeline, Loader
-    from roofmodel.steps.training_options import MeasuredStep
+    from roofmodel.steps.training_options import Goodput, MeasuredStep
 
 
 class Estimate(NamedTuple):
@@ -84,6 +84,7 @@ class Estimate(NamedTuple):
     starts: tuple[StartMemory, ...] = ()  # of a serving engine that states its memory: each distinct pipeline stage
     input_pipeline: InputPipeline | None = None  # of the phase, with --loader
     measured: MeasuredStep | None = None  # of training, with --measured
+    goodput: Goodput | None = None  # of a training run, with --mtbf
 
     @property
     def has_total(self) -> bool:
@@ -121,13 +122,15 @@ def estimate(
     *,
     loader: Loader | None = None,
     measured: float | str | None = None,
+    mtbf: float | None = None,
+    checkpoint_time: float | str | None = None,
     **options: Any,
 ) -> Estimate:
     """The estimate of the workload that the options describe (see `options.Options`) on the device.
 
     With a `loader` also of the input pipeline of a training step or a forward pass; with the `measured` time or rate of
-    a training step, what it is relative to the estimate. Raises WorkloadError for invalid
-    options, and for a number format that the device does not support.
+    a training step, what it is relative to the estimate; with `mtbf` and `checkpoint_time` the useful share of a run
+    that fails. Raises WorkloadError for invalid options, and for a number format that the device does not support.
     """
     work, notes = workload(arch, device, **options)
     device = under_load(device, work.options)
@@ -200,11 +203,16 @@ def estimate(
         starts=starts,
         input_pipeline=pipeline,
     )
-    if measured is None:
+    if (measured, mtbf, checkpoint_time) == (None, None, None):
         return answer
-    from roofmodel.steps.training_options import measured_step
+    from roofmodel.steps import training_options as training
 
-    return answer._replace(measured=measured_step(estimates, measured))
+    if measured is not None:
+        answer = answer._replace(measured=training.measured_step(estimates, measured))
+    if (mtbf, checkpoint_time) != (None, None):
+        run = training.goodput(arch, estimates, mtbf, checkpoint_time)
+        answer = answer._replace(goodput=run, notes=(*answer.notes, training.goodput_note()))
+    return answer
 
 
 def _routing_notes(arch: Architecture, work: Workload) -> Iterable[Text]:
@@ -409,9 +417,11 @@ def totals(phase: PhaseEstimate) -> dict[str, Any]:
 
 
 def complete_totals(estimate: Estimate, phase: PhaseEstimate) -> dict[str, Any]:
-    """A phase's totals by their JSON keys, with power and energy, and with what was measured of a training step."""
+    """A phase's totals by their JSON keys, with power and energy, and with what was measured of a training step, and of
+    a run with failures."""
     measured = {"measured": estimate.measured._asdict()} if estimate.measured else {}
-    return phase_totals(phase) | energy_totals(phase) | measured
+    goodput = {"goodput": estimate.goodput._asdict()} if estimate.goodput else {}
+    return phase_totals(phase) | energy_totals(phase) | measured | goodput
 
 
 def energy_totals(phase: PhaseEstimate) -> dict[str, Any]:

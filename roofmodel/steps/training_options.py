@@ -1,18 +1,19 @@
-"""The options of a training step that are checked against each other, and a measured step."""
+"""The options of a training step that are checked against each other, a measured step, and a run with failures."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from roofmodel.counting.tensors import number_format
-from roofmodel.counting.training.step import MOMENTS
-from roofmodel.counting.workload import Adapters, Workload
-from roofmodel.errors import Message, Option, Text, WorkloadError, choices, ignored, shorten
+from roofmodel.counting.training.step import MOMENTS, optimizer_state_bytes
+from roofmodel.counting.workload import Adapters, Step, Workload
+from roofmodel.errors import AnswerNote, Message, Option, Text, WorkloadError, choices, ignored, shorten
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.layers import Attention, AttentionPart, CompressedAttention, LatentAttention, Part
-from roofmodel.numbers.algebra import plain
+from roofmodel.numbers.algebra import Number, ceil_div, plain
 from roofmodel.options.values import seconds_of
 from roofmodel.options.workload import Options
 from roofmodel.steps.parallelism import FULL
@@ -195,4 +196,98 @@ def measured_step(phases: Sequence[PhaseEstimate], value: float | str) -> Measur
         None if tokens is None else tokens / seconds,
         float(plain(phase.mean_flops.model)) / seconds / phase.ceilings[0],
         expected and seconds / expected,
+    )
+
+
+# --- A run with failures -----------------------------------------------------------------------------
+
+MTBF, CHECKPOINT_TIME = 50000, "60s"
+"""Examples of the options: hours between failures of one GPU, and the time of a checkpoint."""
+MAX_MTBF = 1e9  # hours
+
+
+class Goodput(NamedTuple):
+    """The useful share of a run that fails and restarts from checkpoints; the fields are the JSON keys.
+
+    The run writes a checkpoint after every `interval_seconds` of training, and fails every `failure_seconds` on average
+    (of all GPUs). `checkpoint_bytes` are those that one GPU writes.
+    """
+
+    share: float
+    interval_seconds: float
+    checkpoint_seconds: float
+    failure_seconds: float
+    checkpoint_bytes: int
+    tokens_per_second: float | None  # expected, of all GPUs; None for images, and where no time is expected
+
+
+def goodput(
+    arch: Architecture, phases: Sequence[PhaseEstimate], mtbf: float | None, checkpoint_time: float | str | None
+) -> Goodput:
+    """The useful share of a training run from the hours between failures of a GPU and the time of a checkpoint.
+
+    Raises WorkloadError for another phase than training, for one option without the other, and for other values.
+    """
+    phase = phases[0]
+    name, value = ("mtbf", mtbf) if mtbf is not None else ("checkpoint_time", checkpoint_time)
+    if phase.step.phase != "train":
+        raise WorkloadError(Option(name, value), " is of a training run; try ", Option("phase", "train"))
+    if mtbf is None or checkpoint_time is None:
+        other = Option("checkpoint_time", CHECKPOINT_TIME) if checkpoint_time is None else Option("mtbf", MTBF)
+        raise WorkloadError(Option(name, value), " needs another option; add ", other)
+    if isinstance(mtbf, bool) or not isinstance(mtbf, int | float) or not 0 < mtbf <= MAX_MTBF:
+        raise WorkloadError(
+            Option("mtbf"), f" is {shorten(mtbf)}; it must be hours above 0 and at most {MAX_MTBF:g}; try ",
+            Option("mtbf", MTBF),
+        )  # fmt: skip
+    checkpoint = seconds_of("checkpoint_time", checkpoint_time, CHECKPOINT_TIME)
+    failure = mtbf * 3600 / int(phase.step.parallel.gpus)
+    interval = checkpoint_interval(checkpoint, failure)
+    share = useful_share(interval, checkpoint, failure)
+    expected = phase.expected and float(plain(phase.expected.value))
+    tokens = float(plain(phase.tokens)) if phase.has_tokens else None
+    return Goodput(
+        share, interval, checkpoint, failure, _checkpoint_bytes(arch, phase.step),
+        tokens and expected and share * tokens / expected,
+    )  # fmt: skip
+
+
+def checkpoint_interval(checkpoint: float, failure: float) -> float:
+    """Seconds of work between checkpoints of `checkpoint` seconds that lose the least, if a run fails every `failure`.
+
+    Young's sqrt(2 x checkpoint x failure) with the next terms of Daly (A higher order estimate of the optimum
+    checkpoint interval for restart dumps, Future Generation Computer Systems 22, 2006, eq. 37).
+    """
+    if checkpoint >= 2 * failure:
+        return failure
+    ratio = checkpoint / (2 * failure)
+    return math.sqrt(2 * checkpoint * failure) * (1 + math.sqrt(ratio) / 3 + ratio / 9) - checkpoint
+
+
+def useful_share(interval: float, checkpoint: float, failure: float) -> float:
+    """The share of a run's time that computes steps which are kept (Daly, eq. 20, with exponentially distributed
+    failures). A restart reads the checkpoint in the time that writing it takes."""
+    try:
+        return interval / (failure * math.exp(checkpoint / failure) * math.expm1((interval + checkpoint) / failure))
+    except OverflowError:
+        return 0.0
+
+
+def _checkpoint_bytes(arch: Architecture, step: Step) -> int:
+    """Bytes of trained weights and optimizer state that one GPU writes, if replicas with the same ones divide them."""
+    from roofmodel.counting.phases import training_step
+
+    total: Number = 0
+    for each in training_step(arch, step).sets:
+        own = ceil_div(each.elements, each.gpus)
+        states = 0 if step.optimizer is None else optimizer_state_bytes(own, step.trained_widths, step.optimizer)
+        total = total + step.trained_widths.weights.bytes(own) + states
+    return int(total)
+
+
+def goodput_note() -> AnswerNote:
+    """What the useful share of a run leaves out."""
+    return AnswerNote(
+        "goodput: the run stops for each checkpoint, and a restart reads one in the same time; the time until a "
+        "failure is noticed and a GPU replaced is not counted, and asynchronous checkpoints lose less"
     )
