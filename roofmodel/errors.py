@@ -256,7 +256,7 @@ def choices(word: str, known_words: Iterable[str], cutoff: float = 0.6) -> str:
 TECHNIQUES = {
     "cp": "context parallelism", "cp_kind": "context parallelism",
     "states": "a format of the optimizer's state", "lora": "LoRA", "lora_targets": "LoRA", "qlora": "QLoRA",
-    "stage_layers": "uneven pipeline stages", "schedule": "pipeline schedules by name",
+    "schedule": "pipeline schedules by name",
     "offload": "offloading to the host",
 }  # fmt: skip
 """Techniques that no option has yet, by the names that users try: similar names would mislead."""

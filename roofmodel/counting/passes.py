@@ -55,13 +55,15 @@ class CachedWalks:
 
     def _key(self, step: Step) -> Step:
         """The step without stages, and with one format for all tensors: neither changes the operators of the model."""
-        return step._replace(parallel=step.parallel._replace(pp=1, vpp=1, stage=0), widths=ONE_FORMAT)
+        return step._replace(parallel=step.parallel._replace(pp=1, vpp=1, stage=0, stage_layers=()), widths=ONE_FORMAT)
 
 
 def gpu_share(arch: Architecture, step: Step) -> Architecture:
     """The part of the architecture on one GPU (tensor, expert and pipeline parallelism)."""
     parallel = step.parallel
-    return stage(shard(arch, parallel.tp, parallel.expert_tp), parallel.stage, parallel.pp, parallel.vpp)
+    return stage(
+        shard(arch, parallel.tp, parallel.expert_tp), parallel.stage, parallel.pp, parallel.vpp, parallel.stage_layers
+    )
 
 
 def as_eager(operators: Iterable[Operator]) -> tuple[Operator, ...]:

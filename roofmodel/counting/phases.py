@@ -63,7 +63,8 @@ def distinct_stages(arch: Architecture, step: Step) -> list[tuple[int, Step]]:
     pp, vpp = step.parallel.pp, step.parallel.vpp
     if is_just(pp, 1):
         return [(1, step)]
-    kinds = kinds_of_stages(shard(arch, step.parallel.tp, step.parallel.expert_tp), pp, vpp)
+    shared = shard(arch, step.parallel.tp, step.parallel.expert_tp)
+    kinds = kinds_of_stages(shared, pp, vpp, step.parallel.stage_layers)
     return [(many, step._replace(parallel=step.parallel._replace(stage=which))) for which, many in kinds.items()]
 
 

@@ -129,7 +129,7 @@ class Parallel(NamedTuple):
     * `tp`: GPUs that share each layer (tensor parallelism, `models/architecture.py`);
     * `dp`: replicas, each with its part of the batch;
     * `pp`: pipeline stages of a replica, each with `vpp` model chunks (`models/architecture.py`); counts are those
-      of one GPU of one `stage`;
+      of one GPU of one `stage`; `stage_layers` are the layers of each chunk in order, as equal as possible if empty;
     * `ep`: GPUs that share the experts of an MoE model: some of the `tp` GPUs, or the GPUs of several replicas
       (`experts_span_replicas`);
     * `sequence`: whether the `tp` GPUs also shard the tokens outside the blocks: norms, residual adds, dropout
@@ -153,6 +153,7 @@ class Parallel(NamedTuple):
     vpp: Number = 1
     experts_span_replicas: bool = False
     stage: int = 0
+    stage_layers: tuple[int, ...] = ()
     sequence: bool = False
     zero: int = 0
     hsdp: Number | None = None
@@ -255,6 +256,11 @@ class Workload(NamedTuple):
     def data_parallel(self) -> DataParallel | None:
         """How replicas train; None also for sharded ones."""
         return None if self.parallel.wrapper == "sharded" else self.parallel.wrapper
+
+    @property
+    def stage_layers(self) -> str | None:
+        """The layers of each pipeline stage or chunk, if they are given: `15,16,15`."""
+        return ",".join(map(str, self.parallel.stage_layers)) or None
 
     @property
     def hsdp(self) -> Number | None:

@@ -15,7 +15,7 @@ in vLLM.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -346,25 +346,30 @@ def _obstacles_of_part(part: Part, tp: int, ep: int) -> Iterator[str]:
             yield from _obstacles_of_part(inner, tp, ep)  # type: ignore[arg-type]
 
 
-def pipeline_runs(layers: int, pp: int, vpp: int) -> tuple[range, ...]:
-    """The layers of each run, in the order of the model; run n belongs to stage n modulo pp."""
+def pipeline_runs(layers: int, pp: int, vpp: int, sizes: Sequence[int] = ()) -> tuple[range, ...]:
+    """The layers of each run, in the order of the model; run n belongs to stage n modulo pp.
+
+    `sizes` are the layers of each run; without them, they are as equal as possible.
+    """
     runs = pp * vpp
     each, remainder = divmod(layers, runs)
-    sizes = [each + (runs - 1 - remainder <= n < runs - 1) for n in range(runs)]
+    sizes = sizes or [each + (runs - 1 - remainder <= n < runs - 1) for n in range(runs)]
     return tuple(range(start, end) for start, end in pairwise(accumulate(sizes, initial=0)))
 
 
-def stage(arch: Architecture, which: int, pp: int, vpp: int) -> Architecture:
+def stage(arch: Architecture, which: int, pp: int, vpp: int, sizes: Sequence[int] = ()) -> Architecture:
     """The layers of one stage, all of its runs together."""
-    return _with_layers(arch, pipeline_runs(len(arch.stack.layers), pp, vpp)[which::pp]) if pp > 1 else arch
+    return _with_layers(arch, pipeline_runs(len(arch.stack.layers), pp, vpp, sizes)[which::pp]) if pp > 1 else arch
 
 
-def parts_of_stage(arch: Architecture, which: int, pp: int, vpp: int) -> tuple[Architecture, ...]:
+def parts_of_stage(
+    arch: Architecture, which: int, pp: int, vpp: int, sizes: Sequence[int] = ()
+) -> tuple[Architecture, ...]:
     """The runs of one stage, each as an architecture of its own; runs with the same layers are one object."""
     kinds = _kinds_by_layer(arch)
     distinct: dict[object, Architecture] = {}
     parts = []
-    for run in pipeline_runs(len(kinds), pp, vpp)[which::pp]:
+    for run in pipeline_runs(len(kinds), pp, vpp, sizes)[which::pp]:
         key = _layers_of((run,), kinds)
         if key not in distinct:
             distinct[key] = _with_layers(arch, (run,))
@@ -372,13 +377,13 @@ def parts_of_stage(arch: Architecture, which: int, pp: int, vpp: int) -> tuple[A
     return tuple(parts)
 
 
-def kinds_of_stages(arch: Architecture, pp: int, vpp: int) -> dict[int, int]:
+def kinds_of_stages(arch: Architecture, pp: int, vpp: int, sizes: Sequence[int] = ()) -> dict[int, int]:
     """The distinct stages, each by the index of its first occurrence, with the number of its occurrences.
 
     It reads each layer once, so that its time does not grow with layers x stages.
     """
     kinds = _kinds_by_layer(arch)
-    runs = pipeline_runs(len(kinds), pp, vpp)
+    runs = pipeline_runs(len(kinds), pp, vpp, sizes)
     first_index: dict[object, int] = {}
     counts: dict[int, int] = {}
     for which in range(pp):

@@ -59,6 +59,7 @@ class WorkloadOptions(TypedDict, total=False):
     pp: int
     ep: int
     vpp: int
+    stage_layers: str | None
     micro_batch: int | None
     sequence_parallel: SequenceParallel
     zero: int
@@ -135,6 +136,7 @@ class GridOptions(TypedDict, total=False):
     pp: Numbers | None
     ep: Numbers | None
     vpp: Numbers | None
+    stage_layers: Names | None
     micro_batch: Numbers | None
     sequence_parallel: Names | None
     zero: Numbers | None

@@ -130,6 +130,15 @@ def on_or_off(option: str, value: object) -> Sustained:
     return "on" if text == "on" else "off"
 
 
+def layer_counts(option: str, value: object) -> str:
+    """Numbers of layers, such as `15,16,15`. Raises WorkloadError for another value."""
+    if isinstance(value, str) and re.fullmatch(r"\d{1,4}([+,]\d{1,4}){0,4095}", value):
+        return value
+    raise WorkloadError(
+        Option(option), f" is {shorten(value)}; it must be numbers of layers; try ", Option(option, "15,16,15")
+    )
+
+
 def layer_names(option: str, value: object) -> str:
     """Names of linear layers, such as `q_proj+v_proj`, or `all-linear`. Raises WorkloadError for another value."""
     if isinstance(value, str) and re.fullmatch(r"all-linear|[a-z]\w{0,40}([+,][a-z]\w{0,40}){0,30}", value):

@@ -33,6 +33,7 @@ from roofmodel.options.values import (
     check_one_of,
     check_whole_number,
     flag,
+    layer_counts,
     layer_names,
     mean_bits,
     on_or_off,
@@ -338,6 +339,15 @@ class Options(NamedTuple):
             plan_help="Search only these numbers of model parts per stage (1: not interleaved; default: up to 4).",
         ),
     ] = 1
+    stage_layers: Annotated[
+        str | None,
+        Declared(
+            PARALLELISM,
+            "Layers of each pipeline stage, such as 15,16,16,15; with --vpp of each part, in the order of the model "
+            "(default: as equal as possible).",
+            check=layer_counts,
+        ),
+    ] = None
     micro_batch: Annotated[
         int | None,
         Declared(

@@ -67,6 +67,10 @@ if TYPE_CHECKING:
     from roofmodel.steps.training_options import Goodput, MeasuredStep
 
 
+MOST_STAGES_SHOWN = 16
+"""The most pipeline stages whose layers the description of a workload lists."""
+
+
 class Estimate(NamedTuple):
     """A model on a device under a workload."""
 
@@ -336,6 +340,8 @@ def describe_gpus(parallel: Parallel) -> list[str]:
     if parallel.gpus == 1:
         return []
     degrees = [f"{name} {degree}" for name, degree in parallel.ways.items() if degree > 1]
+    if 0 < len(parallel.stage_layers) <= MOST_STAGES_SHOWN:
+        degrees.append(f"{'+'.join(map(str, parallel.stage_layers))} layers")
     degrees += ["sequence-parallel"] * parallel.sequence
     if parallel.zero:
         degrees.append(f"ZeRO-{parallel.zero}" + (f" within {parallel.hsdp} replicas" if parallel.hsdp else ""))

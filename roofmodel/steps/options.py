@@ -2,6 +2,7 @@
 kernels that the engine of a workload names: on which devices they have parameters, and for which formats.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import product
@@ -113,6 +114,7 @@ def workload(arch: Architecture, device: Device | None = None, **keywords: Any) 
     gpus = Parallel(
         options.tp, options.dp, options.pp, options.ep, options.vpp, sequence=options.sequence_parallel == "on",
         zero=options.zero, hsdp=options.hsdp, reshards=not options.no_reshard,
+        stage_layers=tuple(map(int, re.split(r"[+,]", options.stage_layers))) if options.stage_layers else (),
     )  # fmt: skip
     layout, layout_notes = parallel(arch, is_training, options.batch, micro_batch, gpus)
     layout = layout._replace(

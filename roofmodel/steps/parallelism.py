@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from roofmodel.counting.workload import ONE_GPU, Parallel, Workload
@@ -15,6 +15,7 @@ from roofmodel.models.architecture import (
     Network,
     obstacles,
     pipeline_obstacles,
+    pipeline_runs,
 )
 from roofmodel.models.layers import MLP, Attention, Embedding, LatentAttention, MoE
 from roofmodel.options.values import DataParallel, Overlap
@@ -41,6 +42,12 @@ def parallel(
         notes.append(ignored("vpp", "only training interleaves model chunks" if pp > 1 else "there is one stage"))
         vpp = 1
     _check_stages(arch, pp, vpp)
+    stage_layers = layout.stage_layers
+    if stage_layers and pp == 1:
+        notes.append(ignored("stage_layers", "there is one stage"))
+        stage_layers = ()
+    if stage_layers:
+        _check_stage_layers(arch, pp, vpp, stage_layers)
     if ep != 1 and not has_experts(arch):
         notes.append(ignored("ep", f"{arch.name} has no experts"))
         ep = 1
@@ -77,7 +84,7 @@ def parallel(
         zero = 0
     checked = Parallel(
         tp, dp, pp, ep, vpp, experts_span_replicas=ep > tp, sequence=sequence, zero=zero,
-        hsdp=layout.hsdp if zero == FULL else None, reshards=layout.reshards or zero != FULL,
+        hsdp=layout.hsdp if zero == FULL else None, reshards=layout.reshards or zero != FULL, stage_layers=stage_layers,
     )  # fmt: skip
     if checked.hsdp is not None:
         _check_groups(checked)
@@ -219,6 +226,22 @@ def _check_stages(arch: Architecture, pp: int, vpp: int) -> None:
             f"fewer than {pp * vpp} {'chunks' if vpp > 1 else 'stages'}; ",
             fewer if layers >= vpp else Message("try ", Option("vpp", 1)),
         )  # fmt: skip
+
+
+def _check_stage_layers(arch: Architecture, pp: int, vpp: int, sizes: Sequence[int]) -> None:
+    """Raises WorkloadError for layers of stages that are not those of the model."""
+    layers, chunks = len(arch.stack.layers), pp * vpp
+    if len(sizes) == chunks and min(sizes) > 0 and sum(sizes) == layers:
+        return
+    equal = ",".join(str(len(run)) for run in pipeline_runs(layers, pp, vpp))
+    kind = "chunks" if vpp > 1 else "stages"
+    if len(sizes) != chunks:
+        why = f" has layers of {len(sizes)} {kind}, not of {chunks}"
+    else:
+        why = f" has a {kind[:-1]} without layers" if min(sizes) == 0 else f" states {sum(sizes)} layers"
+    raise WorkloadError(
+        Option("stage_layers"), why, f"; {arch.name} has {layers}; try ", Option("stage_layers", equal)
+    )  # fmt: skip
 
 
 def refuse_stages(work: Workload, why: str) -> None:

@@ -233,7 +233,7 @@ def test_defaults_of_options_that_do_not_apply_have_no_note() -> None:
         ({"attention": "flsh"}, ["attention", "'flash'"]),
         ({"logits": "first"}, ["logits", "last, all"]),
         ({"phase": "prefil"}, ["phase", "'prefill'"]),
-        ({"phase": "train", "dtype": "int8"}, ['dtype="int8"', "16 bits", 'dtype="bf16"']),
+        ({"phase": "train", "dtype": "int8"}, ['dtype="int8": training in int8', 'dtype="bf16"', 'dtype="fp8"']),
         ({"phase": "train", "weights": "int4"}, ['weights="int4"', 'weights="bf16"']),
         ({"phase": "train", "optimizer": "adma"}, ["optimizer", "'adam'"]),
         ({"phase": "train", "recompute": "half"}, ["recompute", "none, selective, full"]),

@@ -129,7 +129,7 @@ class TrainingShare:
         if is_just(parallel.pp, 1) or parallel.vpp == 1:
             return [self._kept_by(self._passes.forward)]
         shared = shard(self._arch, parallel.tp, parallel.expert_tp)
-        parts = parts_of_stage(shared, parallel.stage, parallel.pp, parallel.vpp)
+        parts = parts_of_stage(shared, parallel.stage, parallel.pp, parallel.vpp, parallel.stage_layers)
         kept = {
             number: self._kept_by(self._forward(part)) for number, part in {id(part): part for part in parts}.items()
         }
