@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -89,6 +90,24 @@ def test_a_command_writes_a_page_texts_and_its_picture(
         assert root.get("aria-label")
     if name in DRAW - {"plot"}:  # whose page draws in the browser
         assert '<figure role="img" aria-label="' in page
+
+
+@pytest.mark.parametrize("name", sorted({*DRAW, "kernels", "hw", "explain"}))
+def test_a_page_has_no_horizontal_scrolling_on_a_phone(
+    name: str, chromium: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Wide tables and pictures scroll in themselves."""
+    if name == "plot":
+        pytest.importorskip("plotly")
+    page = tmp_path / "out.html"
+    assert run(arguments(name, page), monkeypatch, capsys).status == 0
+    size = {"width": 500, "height": 800, "deviceScaleFactor": 1, "mobile": True}
+    chromium.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    try:
+        chromium.get(page.as_uri())
+        assert chromium.execute_script("return document.documentElement.scrollWidth") <= 500
+    finally:
+        chromium.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 @pytest.mark.parametrize("name", [name for name in LINES if name not in DRAW])
