@@ -106,7 +106,7 @@ CANDIDATES = Table(
     "candidates",
     (
         Column("rank", "", COUNT, text=lambda row: f"{row.rank}{'' if row.candidate.meets else '!'}", meaning=_RANK),
-        Column("hardware", "device", value="candidate.device", priority=9, meaning=_DEVICE),
+        Column("hardware", "device", value="candidate.device", meaning=_DEVICE),
         Column(None, "layout", text=lambda row: name(row.candidate), wrap=True),
         Column(
             "mode", value="candidate.mode",
@@ -144,7 +144,7 @@ CANDIDATES = Table(
         ),
         *_interval("tpot", "tpot", "expected time per output token, a mean over steps", "_seconds"),
         Column(
-            "wait_seconds", "wait", SECONDS, _finite_wait, _wait, priority=7,
+            "wait_seconds", "wait", SECONDS, _finite_wait, _wait,
             meaning="with `--requests`: the mean time in the queue before the prefill, if requests arrive at random at "
             "this rate; it is not part of `ttft_seconds`, but the target of TTFT limits their sum; null without a "
             "rate, and where the queue grows without limit",
