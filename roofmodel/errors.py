@@ -150,6 +150,7 @@ class AnswerNote(Message):
 LIST_MODELS = Command("'roof models list'", "roofmodel.list_models()")
 LIST_FAMILIES = Command("'roof models families'", "roofmodel.list_families()")
 LIST_HARDWARE = Command("'roof hw list'", "roofmodel.list_hardware()")
+COMPARE = Command("'roof compare'", "roofmodel.compare()")
 NCU_COMMAND = Command("'roof ncu-command'", "roofmodel.ncu_command()")
 SWEEP = Command("'roof sweep'", "roofmodel.sweep()")
 VALIDATE = Command("'roof validate'", "roofmodel.validate()")

@@ -19,16 +19,10 @@ from roofmodel.benchmark_results.run import Entries, ServingRun
 from roofmodel.errors import ProfileError
 from roofmodel.files.text_files import decode, display_names
 from roofmodel.profiles.reading import InputFile, opened_sources
+from roofmodel.profiles.signatures import serving_result
 
 NAMES = "SGLang's bench_serving, vllm bench serve, genai-perf, AIPerf, trtllm-bench and InferenceX"
 _HEAD = 1 << 16  # bytes that decide whether a file is a result; details of requests come after the summary
-_KEYS = re.compile(
-    rb'"(?:request_throughput|request_throughput_req_s|mean_e2e_latency_ms|median_e2e_latency_ms|time_to_first_token'
-    rb'|request_latency|avg_num_concurrent_requests|tput_per_gpu)"\s*:'
-)
-_CSV = re.compile(rb'^"?Metric"?,.*\n(?:.*\n)*?"?(?:Request Latency|Time to First Token) ?[("]', re.IGNORECASE)
-
-
 _NEXT = re.compile(r"\s*")
 
 
@@ -57,10 +51,9 @@ def read(paths: Iterable[str]) -> list[ServingRun]:
 def _is_result(source: InputFile) -> bool:
     try:
         with source.open() as stream:
-            head = stream.read(_HEAD)
+            return serving_result(stream.read(_HEAD))
     except (OSError, EOFError, zlib.error):
         return False  # the reader of profiles says what is wrong
-    return bool((head.lstrip()[:1] in (b"{", b"[") and _KEYS.search(head)) or _CSV.match(head))
 
 
 def _runs(source: InputFile, name: str) -> Iterator[ServingRun]:

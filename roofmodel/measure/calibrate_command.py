@@ -127,11 +127,17 @@ def calibrate(
 
 
 def _run(call: CommandCall, form: Any, output: Sequence[str]) -> None:
+    from roofmodel.benchmark_results.reading import are_results
+
     names = list(call.given["tables"])
     if "engine" in call.given and len(names) > 1:
         given = {name: value for name, value in call.given.items() if name not in ("tables", "source")}
         present(CommandCall(calibrate_engine, {"model": names[0], "files": names[1:], **given})(), form, output)
         return
+    if len(names) > 1 and are_results(names[1:]):
+        raise WorkloadError(
+            f"{names[1]}: a result of a serving benchmark, which calibrates an engine; add ", Option("engine", "ENGINE")
+        )
     foreign = [name for name in call.given if name not in inspect.signature(calibrate).parameters]
     if foreign:
         raise WorkloadError(

@@ -20,7 +20,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
 
-from roofmodel.errors import NCU_COMMAND, VALIDATE, ProfileError, Text, shorten
+from roofmodel.errors import COMPARE, NCU_COMMAND, VALIDATE, ProfileError, Text, shorten
 from roofmodel.files.text_files import display_names, foreign_profile
 from roofmodel.profiles import signatures
 from roofmodel.profiles.kernel import AMD_ALTERNATIVE, KernelTable, Profile, ReaderWarning
@@ -244,6 +244,8 @@ def recognized(source: InputFile) -> ProfileFormat:
         description = "a zip archive; extract it first"
     elif _AMD.search(head):
         raise _NotAProfile(source.name, "this output of AMD's rocprof is not supported", AMD_ALTERNATIVE)
+    elif signatures.serving_result(head):
+        raise _NotAProfile(source.name, "a result of a serving benchmark", "for its prediction use ", COMPARE)
     elif head.startswith(b"PAR1"):
         description = "not a profiler export but a Parquet file"
     elif set(head.partition(b"\n")[0].strip().split(b",")) >= MEASURED_COLUMNS:

@@ -182,3 +182,16 @@ def torch_trace(head: bytes) -> bool:
     """A Chrome trace."""
     text = decode(head)
     return bool(re.match(r'\s*(\{\s*"|\[\s*\{\s*")', text)) and any(mark in text for mark in _TRACE_KEYS)
+
+
+_RESULT_KEYS = re.compile(
+    rb'"(?:request_throughput|request_throughput_req_s|mean_e2e_latency_ms|median_e2e_latency_ms|time_to_first_token'
+    rb'|request_latency|avg_num_concurrent_requests|tput_per_gpu)"\s*:'
+)
+_RESULT_TABLE = re.compile(rb'^"?Metric"?,.*\n(?:.*\n)*?"?(?:Request Latency|Time to First Token) ?[("]', re.IGNORECASE)
+
+
+def serving_result(head: bytes) -> bool:
+    """Whether a file is the result of a serving benchmark (`benchmark_results`), which is no profile."""
+    is_json = head.lstrip()[:1] in (b"{", b"[")
+    return bool((is_json and _RESULT_KEYS.search(head)) or _RESULT_TABLE.match(head))

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 
+import roofmodel
 from roofmodel.benchmark_results.reading import are_results, read
 from roofmodel.benchmark_results.run import Figures, ServingRun
 from roofmodel.errors import ProfileError
@@ -160,6 +161,15 @@ def test_an_error_names_the_file_the_key_and_what_works(text: str, message: str,
 def test_profiles_and_missing_files_are_no_results(tmp_path: Path) -> None:
     (tmp_path / "trace.json").write_text('{"traceEvents": [{"name": "request_throughput"}]}', encoding="utf-8")
     assert not are_results([str(tmp_path / "trace.json"), str(tmp_path / "none.json"), "-", str(tmp_path)])
+
+
+@pytest.mark.parametrize("text", [samples.vllm(), samples.GENAI_PERF_CSV])
+def test_a_command_that_reads_profiles_names_the_one_that_reads_results(text: str, tmp_path: Path) -> None:
+    (tmp_path / "result").write_text(text, encoding="utf-8")
+    with pytest.raises(
+        ProfileError, match=r"a result of a serving benchmark; for its prediction use roofmodel"
+    ):
+        roofmodel.read_profile(tmp_path / "result")
 
 
 SAMPLES = (samples.vllm(), samples.sglang(), samples.GENAI_PERF_CSV, samples.AIPERF_CSV, samples.trtllm())

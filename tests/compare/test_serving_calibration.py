@@ -114,6 +114,7 @@ def test_the_command_takes_a_model_results_and_an_engine(
             "1 result given; a fit needs at least 2",
         ),
         (f"calibrate {front[1]} --hw h100 --tp 8 -o x.yaml", "--tp is for the host of an engine; give a model"),
+        (f"calibrate llama-3.1-8b {front[1]} --hw h100 -o x.yaml", "calibrates an engine; add --engine ENGINE"),
     ):
         status, _, err = roof(wrong, monkeypatch, capsys)
         assert status == 2
