@@ -166,9 +166,7 @@ def test_profiles_and_missing_files_are_no_results(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", [samples.vllm(), samples.GENAI_PERF_CSV])
 def test_a_command_that_reads_profiles_names_the_one_that_reads_results(text: str, tmp_path: Path) -> None:
     (tmp_path / "result").write_text(text, encoding="utf-8")
-    with pytest.raises(
-        ProfileError, match=r"a result of a serving benchmark; for its prediction use roofmodel"
-    ):
+    with pytest.raises(ProfileError, match=r"a result of a serving benchmark; for its prediction use roofmodel"):
         roofmodel.read_profile(tmp_path / "result")
 
 

@@ -72,18 +72,19 @@ def test_a_term_of_prompts_needs_prompts_of_several_lengths() -> None:
 
 
 def test_the_errors_of_a_left_out_run_are_those_of_a_host_that_did_not_see_it() -> None:
-    """Three runs take 1 ms more per step, one of them 3 ms: without it, its error is that of the other two."""
+    """The runs take 1 ms and 20 us per sequence more than 10 ms, the one with 64 sequences also 3 ms: without it, its
+    error is that of the others."""
 
     def samples(host: Host) -> list[HostSample]:
         return [
-            HostSample(n, 100, 10e-3 + more, 10e-3 + host.step + host.sequence * n, None, None)
-            for n, more in ((1, 1e-3), (8, 3e-3), (64, 1e-3))
+            HostSample(n, 100, 11e-3 + 20e-6 * n + more, 10e-3 + host.step + host.sequence * n, None, None)
+            for n, more in ((1, 0.0), (8, 0.0), (64, 3e-3), (128, 0.0))
         ]
 
     fit = fit_host(samples, Host())
     assert fit.left_out is not None
-    assert fit.left_out[1] == pytest.approx(11e-3)  # 10 ms and the 1 ms of the others
-    assert fit.after[1].expected_tpot > 11e-3
+    assert fit.left_out[2] == pytest.approx(11e-3 + 64 * 20e-6)
+    assert fit.after[2].expected_tpot > 12.5e-3
 
 
 def test_no_host_explains_steps_that_are_faster_than_without_one(tmp_path: Path) -> None:
