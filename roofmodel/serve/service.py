@@ -259,7 +259,7 @@ def _ordered(times: Mapping[str, ServiceTimes]) -> tuple[ServiceTimes, ServiceTi
     def of(choose: Callable[..., Any], *several: ServiceTimes) -> ServiceTimes:
         gaps = choose(*(each.gaps for each in several), key=lambda gaps: gap_at(gaps, 0.99))
         ttft, tpot, latency, waiting = (choose(values) for values in list(zip(*several, strict=True))[:4])
-        rate = choose(each.requests_per_second for each in several)
+        rate = (max if choose is min else min)(each.requests_per_second for each in several)  # the shorter, the more
         return ServiceTimes(ttft, tpot, latency, waiting, gaps, rate)
 
     return of(min, low, expected, high), of(max, low, expected, high), of(min, bound, low, expected, high)

@@ -21,14 +21,15 @@ from roofmodel.plan.servers.commands import Server, serve_command, serve_script
 from tests.test_cli_measured import roof
 
 PUBLISHED = {
-    # vllm/engine/arg_utils.py of vllm-project/vllm@99d7eb5d, `EngineArgs.add_cli_args`; the port: `make_arg_parser`
+    # vllm/engine/arg_utils.py of vllm-project/vllm@99d7eb5d, `EngineArgs.add_cli_args`; the port, tensor and pipeline
+    # parallelism: as public scripts start this server
     "vllm serve": {
         "--port", "--tensor-parallel-size", "--pipeline-parallel-size", "--data-parallel-size",
         "--enable-expert-parallel", "--max-model-len", "--max-num-seqs", "--max-num-batched-tokens",
         "--gpu-memory-utilization", "--kv-cache-dtype", "--quantization", "--kv-transfer-config",
     },
-    # docs/advanced_features/server_arguments.md of sgl-project/sglang@004813e1; the data-parallel attention and the
-    # experts: `ServerArgs.add_cli_args` of python/sglang/srt/server_args.py
+    # docs/advanced_features/server_arguments.md of sgl-project/sglang@004813e1; attention in data parallelism, expert
+    # parallelism and disaggregation: as SGLang's own tests start its server
     "python -m sglang.launch_server": {
         "--model-path", "--port", "--tp-size", "--pp-size", "--dp-size", "--enable-dp-attention", "--ep-size",
         "--context-length", "--max-running-requests", "--chunked-prefill-size", "--mem-fraction-static",
@@ -44,12 +45,13 @@ PUBLISHED = {
         "--backend", "--model", "--port", "--dataset-name", "--random-input-len", "--random-output-len", "--ignore-eos",
         "--max-concurrency", "--num-prompts", "--save-result", "--result-filename",
     },
-    # python/sglang/bench_serving.py of sgl-project/sglang, its parser
+    # python/sglang/bench_serving.py of sgl-project/sglang, its parser; not compared with a version
     "python -m sglang.bench_serving": {
         "--backend", "--model", "--port", "--dataset-name", "--random-input-len", "--random-output-len",
         "--random-range-ratio", "--max-concurrency", "--num-prompts", "--output-file",
     },
-    # tensorrt_llm/serve/scripts/benchmark_serving.py of NVIDIA/TensorRT-LLM, which follows vLLM's client
+    # tensorrt_llm/serve/scripts/benchmark_serving.py of NVIDIA/TensorRT-LLM, a copy of vLLM's client, whose names these
+    # are: its own list was not seen
     "python -m tensorrt_llm.serve.scripts.benchmark_serving": {
         "--backend", "--model", "--port", "--dataset-name", "--random-input-len", "--random-output-len", "--random-ids",
         "--ignore-eos", "--max-concurrency", "--num-prompts", "--save-result", "--result-filename",

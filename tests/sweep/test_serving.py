@@ -32,6 +32,7 @@ def test_a_row_is_the_estimate_of_its_point() -> None:
         assert (row["memory_total"], row["fits"], row["gpus"]) == (memory["total"], memory["fits"], row["tp"])
         cost = 3 * row["tp"] / (totals["output_tokens_per_second"] * 3600) * 1e6  # dollars an hour / tokens an hour
         assert row["dollars_per_million_tokens"] == pytest.approx(cost)
+        assert row["bound_dollars_per_million_tokens"] < cost
 
 
 def test_a_rate_that_is_not_served_and_a_model_that_does_not_fit_are_rows_with_a_reason() -> None:
