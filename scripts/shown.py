@@ -28,7 +28,7 @@ from roofmodel.devices.device import Device
 from roofmodel.measure.operations import OPERATIONS
 from roofmodel.models import fields, yaml_description
 from roofmodel.numbers import units
-from roofmodel.options.workload import declared_options
+from roofmodel.options.values import declared_options
 from roofmodel.report.table import Table
 from roofmodel.steps.notes import KERNEL_KINDS
 

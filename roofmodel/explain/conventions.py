@@ -17,7 +17,7 @@ from roofmodel.models.layers import MLP, MoE
 from roofmodel.models.symbols import symbol
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import product
-from roofmodel.options.workload import MEMORY_UTILIZATION
+from roofmodel.options.values import MEMORY_UTILIZATION
 from roofmodel.report import formula
 from roofmodel.report.document import Block, Document, Form, Heading, Paragraph, Rows, TextTable
 from roofmodel.report.table import Column, Table

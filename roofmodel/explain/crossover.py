@@ -28,8 +28,8 @@ from roofmodel.explain.explain import Explanation, explain, matching_names
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.symbols import symbol
 from roofmodel.numbers.algebra import Number, minimum
-from roofmodel.options.values import CrossoverVariable, Phase
-from roofmodel.options.workload import MAX_VALUE, non_default_options
+from roofmodel.options.values import MAX_VALUE, CrossoverVariable, Phase
+from roofmodel.options.workload import non_default_options
 from roofmodel.steps.notes import exceeds_positions, length_notes, link_notes
 from roofmodel.steps.options import DEFAULT_SEQ, workload
 from roofmodel.steps.parallelism import possible_tp, refuse_stages

@@ -27,7 +27,8 @@ from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.algebra import Number, trace_branches
 from roofmodel.numbers.traced import Cases, Trace, map_cases
-from roofmodel.options.workload import DECLARED, MEMORY_UTILIZATION
+from roofmodel.options.values import MEMORY_UTILIZATION
+from roofmodel.options.workload import DECLARED
 from roofmodel.report import marks
 from roofmodel.report.html import SCRIPT_SOURCES, page_file, render_page
 from roofmodel.report.operator_names import kind, label, title

@@ -15,8 +15,17 @@ from types import NoneType, SimpleNamespace, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from roofmodel.errors import Option, RoofError, shorten
-from roofmodel.options.values import EngineOption, Names, Numbers, RoutingOption, check_one_of
-from roofmodel.options.workload import DECLARED, DEFAULTS, TRAINING, Declared, PlanKind, declared_options
+from roofmodel.options.values import (
+    Declared,
+    EngineOption,
+    Names,
+    Numbers,
+    PlanKind,
+    RoutingOption,
+    check_one_of,
+    declared_options,
+)
+from roofmodel.options.workload import DECLARED, DEFAULTS, TRAINING
 
 if TYPE_CHECKING:
     import typer

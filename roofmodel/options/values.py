@@ -1,4 +1,5 @@
-"""The values of options and arguments: types that Python functions and command line share, times, paths.
+"""The values of options and arguments: types that Python functions and command line share, times, paths, and what a
+record declares of its options.
 
 A value that is not in the type is an error at run time, too: the function that uses the option checks it.
 """
@@ -10,7 +11,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from itertools import product
-from typing import Any, Literal
+from types import NoneType
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
 from roofmodel.errors import Option, RoofError, WorkloadError, as_text, choices, shorten
 from roofmodel.numbers import units
@@ -294,3 +296,125 @@ def path(name: str, value: PathLike) -> str:
 def paths(name: str, values: PathLike | Iterable[PathLike] | None) -> list[str]:
     """One or several paths as a list of text. Raises RoofError for another type."""
     return [] if values is None else [path(name, value) for value in as_sequence(values)]
+
+
+# --- Options of a record, each declared with its type ---------------------------------------------------
+
+MAX_VALUE = 10**9
+MEMORY_UTILIZATION = 0.9
+"""The share of a device's memory that is used where the engine's file states no rule. The rest is for what is not
+counted: CUDA context and libraries (0.58 GB in TensorRT-LLM, test_measured_memory.py), fragmentation, ECC."""
+
+PlanKind = Literal["service", "training"]
+Kind = Literal["count", "name", "settings", "time", "power", "share"]
+SIZE_EXAMPLES, LENGTH_EXAMPLES = ("1,2,4", "1:8, 1:64:*2"), ("512,1024", "512:4096:512, 1:4096:*2")
+
+
+Record = TypeVar("Record")
+
+
+class Declared(NamedTuple):
+    """What a record such as `Options` declares of an option besides its name, type and default."""
+
+    group: str | None
+    help: str
+    minimum: int = 0
+    maximum: float = MAX_VALUE
+    """Limits of a number; the longest time in seconds."""
+    examples: tuple[str, str] = SIZE_EXAMPLES
+    """A list and ranges of values, for a message on an invalid axis of a sweep."""
+    title: str | None = None
+    """The title of its column in a table; None: its name with dashes."""
+    plans: tuple[PlanKind, ...] = ()
+    plan_help: str = ""
+    """The plans that search values of this option, and its help in `roof plan`."""
+    example: object = None
+    """A value of an option that a request needs, or that is a time or a power, for messages."""
+    check: Callable[[str, Any], Any] | None = None
+    """Returns the checked value of the option of this name, in place of the check of its kind."""
+    type: Any = None
+    kind: Kind = "name"
+    choices: tuple[str, ...] = ()
+    """How values are checked, from the type unless it is a power; and the values of an option that is one of several
+    names."""
+
+
+def _with_kind(annotation: Any) -> Declared:
+    """The declaration in an annotation, with what follows from its type."""
+    of_value = annotation.__origin__
+    types = (of_value,) if get_origin(of_value) is Literal else get_args(of_value) or (of_value,)
+    names = tuple(name for each in types if get_origin(each) is Literal for name in get_args(each))
+    kind: Kind = "name"
+    declared: Declared = annotation.__metadata__[0]
+    if declared.kind == "power":
+        kind = declared.kind
+    elif set(get_args(EngineOption)) <= set(types):
+        kind = "settings"
+    elif int in types:
+        kind = "count"
+    elif {*types} <= {float, str, NoneType} and float in types:
+        kind = "time" if str in types else "share"
+    return declared._replace(type=of_value, kind=kind, choices=declared.choices or names)
+
+
+def declared_options(record: Any) -> dict[str, Declared]:
+    """The options that a record declares. Other fields have no Declared in their annotation."""
+    annotations: dict[str, Any] = record.__annotations__
+    return {name: _with_kind(each) for name, each in annotations.items() if get_origin(each) is Annotated}
+
+
+def checked_value(option: str, value: object, declared: Declared) -> Any:
+    """The value of an option: a time in seconds, a power in watts, a share as a number, others as they are.
+
+    Raises WorkloadError, with values that work, for a value that the declaration excludes.
+    """
+    kind, known_values, low, high = declared.kind, declared.choices, declared.minimum, declared.maximum
+    if declared.check is not None:
+        return declared.check(option, value)
+    if kind == "time":
+        return seconds_of(option, value, str(declared.example), high)
+    if kind == "power":
+        return watts_of(option, value, str(declared.example))
+    if kind == "share":
+        return _share(option, value, high)
+    if kind == "settings":
+        return settings(option, value)
+    if kind == "count":
+        check_size(option, value, low, int(high))
+    if known_values and not (option == "weights" and mean_bits(value)):
+        check_one_of(option, value, known_values)
+    return value
+
+
+def valid_request(record: type[Record], options: Mapping[str, Any], **fields: Any) -> Record:
+    """The request with these options, checked, and with its fields that are no options.
+
+    Raises WorkloadError for an invalid value, and for an option without default that is missing.
+    """
+    defaults: Mapping[str, Any] = record._field_defaults  # type: ignore[attr-defined]
+    for name, declared in declared_options(record).items():
+        if name not in options and name not in defaults:
+            raise WorkloadError(Option(name), " is missing; try ", Option(name, declared.example))
+        value = options.get(name, defaults.get(name))
+        fields[name] = (
+            value if value is None and NoneType in get_args(declared.type) else checked_value(name, value, declared)
+        )
+    return record(**fields)
+
+
+def check_size(option: str, value: object, low: int, high: int) -> None:
+    """Raises WorkloadError for no whole number from `low` to `high`."""
+    check_whole_number(option, value, low, high)
+
+
+def _share(option: str, value: object, high: float) -> float:
+    try:
+        share = float(value) if not isinstance(value, bool) else 0.0  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        share = 0.0
+    if not 0 < share <= high:
+        example = MEMORY_UTILIZATION if high == 1 else 1.25
+        raise WorkloadError(
+            Option(option), f" is {shorten(value)}; it must be a number above 0 and at most {high:g}, such as {example}"
+        )
+    return share

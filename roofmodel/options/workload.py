@@ -2,24 +2,27 @@
 
 The command line, the signatures of the Python functions, the axes and columns of a sweep, the search of a plan, the
 reference and the messages on invalid values come from `Options`. `scripts/options` writes `keywords.py` from it.
-The request of a command is such a record, too; see `plan/request.py`.
+The request of a command is such a record, too: `ServeRequest`, and those of `plan/request.py`.
 """
 
-from collections.abc import Callable, Collection, Mapping
-from types import NoneType
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin
+from collections.abc import Collection, Mapping
+from typing import Annotated, Any, NamedTuple
 
-from roofmodel.errors import Option, WorkloadError, shorten
+from roofmodel.errors import Option, WorkloadError, joined
 from roofmodel.options.values import (
+    LENGTH_EXAMPLES,
+    SERVE,
     AttentionMode,
     ComputeFormat,
     DataParallel,
+    Declared,
     Dtype,
     EngineName,
     EngineOption,
     LatentMode,
     Logits,
     MemoryFormat,
+    Model,
     Optimizer,
     Overlap,
     Phase,
@@ -30,59 +33,19 @@ from roofmodel.options.values import (
     States,
     StorageFormat,
     Sustained,
-    check_one_of,
-    check_whole_number,
+    checked_value,
+    declared_options,
     flag,
     layer_counts,
     layer_names,
-    mean_bits,
     on_or_off,
-    seconds_of,
-    settings,
-    watts_of,
+    probability,
+    requests_per_second,
+    valid_request,
 )
-
-MAX_VALUE = 10**9
-MEMORY_UTILIZATION = 0.9
-"""The share of a device's memory that is used where the engine's file states no rule. The rest is for what is not
-counted: CUDA context and libraries (0.58 GB in TensorRT-LLM, test_measured_memory.py), fragmentation, ECC."""
 
 WORKLOAD, PRECISION, PARALLELISM, TRAINING = "Workload", "Precision", "Parallelism", "Training"
 """Groups of options in `--help`."""
-
-PlanKind = Literal["service", "training"]
-Kind = Literal["count", "name", "settings", "time", "power", "share"]
-SIZE_EXAMPLES, LENGTH_EXAMPLES = ("1,2,4", "1:8, 1:64:*2"), ("512,1024", "512:4096:512, 1:4096:*2")
-
-
-Record = TypeVar("Record")
-
-
-class Declared(NamedTuple):
-    """What a record such as `Options` declares of an option besides its name, type and default."""
-
-    group: str | None
-    help: str
-    minimum: int = 0
-    maximum: float = MAX_VALUE
-    """Limits of a number; the longest time in seconds."""
-    examples: tuple[str, str] = SIZE_EXAMPLES
-    """A list and ranges of values, for a message on an invalid axis of a sweep."""
-    title: str | None = None
-    """The title of its column in a table; None: its name with dashes."""
-    plans: tuple[PlanKind, ...] = ()
-    plan_help: str = ""
-    """The plans that search values of this option, and its help in `roof plan`."""
-    example: object = None
-    """A value of an option that a request needs, or that is a time or a power, for messages."""
-    check: Callable[[str, Any], Any] | None = None
-    """Returns the checked value of the option of this name, in place of the check of its kind."""
-    type: Any = None
-    kind: Kind = "name"
-    choices: tuple[str, ...] = ()
-    """How values are checked, from the type unless it is a power; and the values of an option that is one of several
-    names."""
-
 
 SustainedTimes = Annotated[
     Sustained | None,
@@ -481,30 +444,6 @@ class Options(NamedTuple):
 DEFAULTS: Mapping[str, Any] = Options._field_defaults
 
 
-def _with_kind(annotation: Any) -> Declared:
-    """The declaration in an annotation, with what follows from its type."""
-    of_value = annotation.__origin__
-    types = (of_value,) if get_origin(of_value) is Literal else get_args(of_value) or (of_value,)
-    names = tuple(name for each in types if get_origin(each) is Literal for name in get_args(each))
-    kind: Kind = "name"
-    declared: Declared = annotation.__metadata__[0]
-    if declared.kind == "power":
-        kind = declared.kind
-    elif set(get_args(EngineOption)) <= set(types):
-        kind = "settings"
-    elif int in types:
-        kind = "count"
-    elif {*types} <= {float, str, NoneType} and float in types:
-        kind = "time" if str in types else "share"
-    return declared._replace(type=of_value, kind=kind, choices=declared.choices or names)
-
-
-def declared_options(record: Any) -> dict[str, Declared]:
-    """The options that a record declares. Other fields have no Declared in their annotation."""
-    annotations: dict[str, Any] = record.__annotations__
-    return {name: _with_kind(each) for name, each in annotations.items() if get_origin(each) is Annotated}
-
-
 DECLARED: Mapping[str, Declared] = declared_options(Options)
 
 
@@ -514,67 +453,94 @@ def key_of(option: str) -> str:
     return f"{option}{unit}"
 
 
-def valid(option: str, value: object, declared: Declared | None = None) -> Any:
-    """The value of an option: a time in seconds, a power in watts, a share as a number, others as they are.
-
-    Without a declaration it is the option of a workload. Raises WorkloadError, with values that work, for a value that
-    the declaration excludes.
-    """
-    declared = declared or DECLARED[option]
-    kind, known_values, low, high = declared.kind, declared.choices, declared.minimum, declared.maximum
-    if declared.check is not None:
-        return declared.check(option, value)
-    if kind == "time":
-        return seconds_of(option, value, str(declared.example), high)
-    if kind == "power":
-        return watts_of(option, value, str(declared.example))
-    if kind == "share":
-        return _share(option, value, high)
-    if kind == "settings":
-        return settings(option, value)
-    if kind == "count":
-        check_size(option, value, low, int(high))
-    if known_values and not (option == "weights" and mean_bits(value)):
-        check_one_of(option, value, known_values)
-    return value
-
-
-def valid_request(record: type[Record], options: Mapping[str, Any], **fields: Any) -> Record:
-    """The request with these options, checked, and with its fields that are no options.
-
-    Raises WorkloadError for an invalid value, and for an option without default that is missing.
-    """
-    defaults: Mapping[str, Any] = record._field_defaults  # type: ignore[attr-defined]
-    for name, declared in declared_options(record).items():
-        if name not in options and name not in defaults:
-            raise WorkloadError(Option(name), " is missing; try ", Option(name, declared.example))
-        value = options.get(name, defaults.get(name))
-        fields[name] = value if value is None and NoneType in get_args(declared.type) else valid(name, value, declared)
-    return record(**fields)
-
-
-def check_size(option: str, value: object, low: int, high: int) -> None:
-    """Raises WorkloadError for no whole number from `low` to `high`."""
-    check_whole_number(option, value, low, high)
+def valid(option: str, value: object) -> Any:
+    """The checked value of an option of a workload; see `checked_value`."""
+    return checked_value(option, value, DECLARED[option])
 
 
 REMOVED = ("runtime", "launch")
 """Former options."""
 
 
-def _share(option: str, value: object, high: float) -> float:
-    try:
-        share = float(value) if not isinstance(value, bool) else 0.0  # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError):
-        share = 0.0
-    if not 0 < share <= high:
-        example = MEMORY_UTILIZATION if high == 1 else 1.25
-        raise WorkloadError(
-            Option(option), f" is {shorten(value)}; it must be a number above 0 and at most {high:g}, such as {example}"
-        )
-    return share
-
-
 def non_default_options(options: Mapping[str, Any], used: Collection[str] = ()) -> list[str]:
     """The names of the options that are not at their default, without those in `used`; None if it is not declared."""
     return [name for name, value in options.items() if name not in used and value != DEFAULTS.get(name)]
+
+
+# --- The requests of `--phase serve` ---------------------------------------------------------------
+
+REQUESTS, SPECULATION = "Requests of --phase serve", "Speculative decoding"
+"""Groups of options in `--help`."""
+MAX_IN_FLIGHT = 100_000
+"""The simulation takes a time that grows with the requests in flight."""
+Draft = Annotated[
+    Model | None,
+    Declared(
+        SPECULATION, "Draft model of speculative decoding, or mtp for the multi-token prediction of the model itself."
+    ),
+]
+DraftTokens = Annotated[
+    int | None, Declared(SPECULATION, "Tokens drafted per step (default: 3).", minimum=1, maximum=64)
+]
+Acceptance = Annotated[
+    float | None, Declared(SPECULATION, "Probability that a draft token is right (default: 0.7).", check=probability)
+]
+
+
+class ServeRequest(NamedTuple):
+    """The requests of a service, their lengths, and how its engines compute them; None: as the engine does."""
+
+    isl: Annotated[int, Declared(REQUESTS, "Prompt tokens of a request.", minimum=1, example=1024)]
+    osl: Annotated[int, Declared(REQUESTS, "New tokens of a request.", minimum=2, example=1024)]
+    concurrency: Annotated[
+        int | None,
+        Declared(
+            REQUESTS,
+            "Requests in flight, over all engines; a new one follows each that is complete.",
+            minimum=1,
+            maximum=MAX_IN_FLIGHT,
+        ),
+    ] = None
+    requests: Annotated[
+        float | str | None,
+        Declared(
+            REQUESTS,
+            "Rate of requests that arrive at random, in place of --concurrency: 5/s or 300/min.",
+            check=requests_per_second,
+        ),
+    ] = None
+    replicas: Annotated[int, Declared(REQUESTS, "Copies of the engine and its GPUs (default: 1).", minimum=1)] = 1
+    chunk: Annotated[
+        int | None, Declared(REQUESTS, "Prompt tokens of a step at most (default: the engine's).", minimum=1)
+    ] = None
+    prefix_hit: Annotated[
+        float,
+        Declared(REQUESTS, "Share of prompt tokens in the prefix cache, such as 0.8 (default: 0).", check=probability),
+    ] = 0.0
+    length_ratio: Annotated[
+        float,
+        Declared(REQUESTS, "Lengths are drawn uniformly from this to 1 times --isl and --osl (default: 1).", maximum=1),
+    ] = 1.0
+    draft: Draft = None
+    draft_tokens: DraftTokens = None
+    acceptance: Acceptance = None
+
+
+def requests_of(options: Any) -> dict[str, Any]:
+    """The given options of a request, which are taken out of all `options`."""
+    return {name: value for name in ServeRequest._fields if (value := options.pop(name, None)) is not None}
+
+
+def serve_request(given: Mapping[str, Any]) -> ServeRequest:
+    """The request with these options, checked. Raises WorkloadError for a missing one and for an invalid value."""
+    load = "requests" if "requests" in given else "concurrency"
+    examples = {load: 64, "isl": 1024, "osl": 1024}
+    if missing := next((name for name in examples if name not in given), None):
+        values = [Option(name, given.get(name, example)) for name, example in examples.items()]
+        raise WorkloadError(Option("phase", SERVE), " needs ", Option(missing), "; try ", joined(" ", values))
+    if {"concurrency", "requests"} <= given.keys():
+        raise WorkloadError(
+            Option("concurrency"), " and ", Option("requests"), " exclude each other: a closed loop keeps a number of "
+            "requests in flight, in an open one they arrive at random; leave out one of the two"
+        )  # fmt: skip
+    return valid_request(ServeRequest, given)

@@ -12,8 +12,8 @@ from roofmodel.devices.device import Device, Hardware
 from roofmodel.errors import Option, Text, WorkloadError, joined
 from roofmodel.options import values
 from roofmodel.options.signature import checked, lists_request
-from roofmodel.options.values import MTP, Model, PathLike, ProgressCallback, no_progress
-from roofmodel.options.workload import TRAINING, declared_options
+from roofmodel.options.values import MTP, Model, PathLike, ProgressCallback, declared_options, no_progress
+from roofmodel.options.workload import TRAINING
 from roofmodel.plan.request import ServiceRequest, TrainingRequest, request_of
 from roofmodel.report.base import PICTURES, Result
 from roofmodel.report.command import CommandCall, CommandLine, present_result

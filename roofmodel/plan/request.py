@@ -10,30 +10,23 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 
 from roofmodel.engines.former_options import removed_option
 from roofmodel.errors import Option, WorkloadError, as_text, choices, shorten
-from roofmodel.options.serving import Acceptance, Draft, DraftTokens
 from roofmodel.options.signature import OUTPUT
 from roofmodel.options.values import (
     MAX_SECONDS,
     AttentionMode,
+    Declared,
     EngineName,
     EngineOption,
     Names,
+    PlanKind,
     RoutingOption,
     Sustained,
     check_one_of,
     on_or_off,
     requests_per_second,
-)
-from roofmodel.options.workload import (
-    DECLARED,
-    REMOVED,
-    TRAINING,
-    WORKLOAD,
-    Declared,
-    PlanKind,
-    valid,
     valid_request,
 )
+from roofmodel.options.workload import DECLARED, REMOVED, TRAINING, WORKLOAD, Acceptance, Draft, DraftTokens, valid
 from roofmodel.sweep import grid
 
 MAX_GPUS = 4096

@@ -23,8 +23,8 @@ from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.layers import Patches
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number
-from roofmodel.options.values import ProgressCallback, no_progress
-from roofmodel.options.workload import DECLARED, MEMORY_UTILIZATION, Options, valid
+from roofmodel.options.values import MEMORY_UTILIZATION, ProgressCallback, no_progress
+from roofmodel.options.workload import DECLARED, Options, valid
 from roofmodel.plan.candidate import Shares
 from roofmodel.plan.layouts import (
     Formats,

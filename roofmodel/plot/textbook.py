@@ -11,8 +11,8 @@ from roofmodel.counting.tensors import OperatorLine
 from roofmodel.counting.workload import Workload
 from roofmodel.devices.device import Device
 from roofmodel.errors import Message, Option, Text, WorkloadError, ignored
-from roofmodel.options.values import Numbers
-from roofmodel.options.workload import MAX_VALUE, non_default_options
+from roofmodel.options.values import MAX_VALUE, Numbers
+from roofmodel.options.workload import non_default_options
 from roofmodel.roofline.points import Point, predicted_point
 from roofmodel.steps.placed import Placed
 from roofmodel.steps.textbook import check_kernel, default_dtype

@@ -19,7 +19,7 @@ from roofmodel.engines.engine import Engine, default_for
 from roofmodel.errors import AnswerNote, Option, Text, WorkloadError
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers import units
-from roofmodel.options.serving import MAX_IN_FLIGHT, ServeRequest
+from roofmodel.options.workload import MAX_IN_FLIGHT, ServeRequest
 from roofmodel.plan.layouts import Formats, Layout
 from roofmodel.plan.serving import largest_batch
 from roofmodel.plan.speculation import Speculation, check_generates, speculation_of, stored_with_draft

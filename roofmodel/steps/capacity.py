@@ -32,8 +32,8 @@ from roofmodel.models.architecture import Architecture
 from roofmodel.models.layers import Attention, Embedding, MoE, Uncached, parts
 from roofmodel.numbers.algebra import Number, maximum, minimum
 from roofmodel.numbers.traced import Trace, map_cases
-from roofmodel.options.values import Phase
-from roofmodel.options.workload import MEMORY_UTILIZATION, Options
+from roofmodel.options.values import MEMORY_UTILIZATION, Phase
+from roofmodel.options.workload import Options
 from roofmodel.steps.parallelism import batch_divisor
 
 SERVED = (("prefill",), ("decode",), ("prefill", "decode"), ("generate",))

@@ -24,7 +24,7 @@ from roofmodel.models.architecture import Architecture, Stack
 from roofmodel.models.layers import Attention, AttentionPart, LatentAttention
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number, plain
-from roofmodel.options.workload import MAX_VALUE
+from roofmodel.options.values import MAX_VALUE
 from roofmodel.steps.capacity import (
     MemoryFormula,
     StartMemory,

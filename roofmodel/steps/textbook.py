@@ -10,8 +10,7 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import ModelError, choices
 from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
-from roofmodel.options.values import check_one_of, check_whole_number
-from roofmodel.options.workload import MAX_VALUE
+from roofmodel.options.values import MAX_VALUE, check_one_of, check_whole_number
 
 
 def load_model(model: str | os.PathLike[str], family: str | None) -> Architecture:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, TextIO, Unpack
 from roofmodel.devices.device import Device, Hardware
 from roofmodel.errors import Option, OutputError, Text, WorkloadError
 from roofmodel.options import values
-from roofmodel.options.serving import ServeRequest
 from roofmodel.options.signature import checked, lists_axes
 from roofmodel.options.values import (
     SERVE,
@@ -26,6 +25,7 @@ from roofmodel.options.values import (
     check_one_of,
     no_progress,
 )
+from roofmodel.options.workload import ServeRequest
 from roofmodel.report.base import PICTURES, TEXT_FILES, Result
 from roofmodel.report.command import CommandCall, CommandLine
 from roofmodel.report.document import Document

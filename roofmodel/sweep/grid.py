@@ -14,7 +14,8 @@ from operator import index
 from typing import Any, NamedTuple
 
 from roofmodel.errors import Message, Option, Text, WorkloadError, shorten
-from roofmodel.options.workload import DECLARED, SIZE_EXAMPLES, check_size, valid
+from roofmodel.options.values import SIZE_EXAMPLES, check_size
+from roofmodel.options.workload import DECLARED, valid
 
 MAX_VALUES = 10**7
 """Limit of the values of one axis."""

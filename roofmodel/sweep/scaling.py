@@ -17,7 +17,8 @@ from typing import Any
 from roofmodel.devices.device import Device
 from roofmodel.errors import Message, Option, Text, WorkloadError
 from roofmodel.models.architecture import Architecture
-from roofmodel.options.workload import MAX_VALUE, valid
+from roofmodel.options.values import MAX_VALUE
+from roofmodel.options.workload import valid
 from roofmodel.sweep import grid
 from roofmodel.sweep.case import COLUMNS, RESULT_COLUMNS, SCALING_COLUMNS, Columns, GridCase
 from roofmodel.sweep.data import block_of, full_column, known_values

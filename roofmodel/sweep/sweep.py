@@ -20,8 +20,8 @@ from roofmodel.engines.engine import Engine
 from roofmodel.engines.former_options import removed_option
 from roofmodel.errors import AnswerNote, Message, Option, Text, WarningNote, WorkloadError, choices, joined, shorten
 from roofmodel.models.architecture import Architecture
-from roofmodel.options.values import SERVE, RoutingMode, settings_axis
-from roofmodel.options.workload import DECLARED, REMOVED, Declared, Options, key_of, valid
+from roofmodel.options.values import SERVE, Declared, RoutingMode, checked_value, settings_axis
+from roofmodel.options.workload import DECLARED, REMOVED, Options, key_of
 from roofmodel.report.conditions import Condition
 from roofmodel.steps.estimate import totals
 from roofmodel.steps.notes import (  # fmt: skip
@@ -192,7 +192,7 @@ def axis(name: str, axis_values: object, declared: Mapping[str, Declared]) -> li
         return grid.numbers(name, axis_values, option.minimum, int(option.maximum), limit)
     if option.kind == "power":
         return grid.powers(name, axis_values)
-    values = [valid(name, value, option) for value in grid.names(axis_values)]
+    values = [checked_value(name, value, option) for value in grid.names(axis_values)]
     return _routings(values) if name == "routing" else values
 
 

@@ -8,7 +8,7 @@ from roofmodel.estimate.data import phase_document, to_dict
 from roofmodel.estimate.tables import OPERATORS
 from roofmodel.explore.page import OF_DEVICE
 from roofmodel.numbers.traced import map_cases
-from roofmodel.options.workload import MEMORY_UTILIZATION
+from roofmodel.options.values import MEMORY_UTILIZATION
 from roofmodel.steps.estimate import Estimate
 from roofmodel.steps.phase import PhaseEstimate
 from roofmodel.steps.placed import ENERGY_KEYS

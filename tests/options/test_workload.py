@@ -15,8 +15,8 @@ from roofmodel.engines.engine import AUTOCAST_FORMATS, Engine
 from roofmodel.engines.engine_file import PACKAGED
 from roofmodel.errors import RoofError, WorkloadError
 from roofmodel.options.keywords import TrainingOptions
-from roofmodel.options.values import Phase
-from roofmodel.options.workload import DECLARED, DEFAULTS, MAX_VALUE, key_of, non_default_options, valid
+from roofmodel.options.values import MAX_VALUE, Phase
+from roofmodel.options.workload import DECLARED, DEFAULTS, key_of, non_default_options, valid
 from roofmodel.sweep.case import COLUMNS
 from roofmodel.sweep.titles import TITLES
 from tests.command_line import Done, Roof, run
