@@ -65,7 +65,8 @@ def picture(
         "svg.hashsalt": "roofmodel",  # the same input gives the same file
         "text.parse_math": False,  # a name with dollar signs is no formula
     }
-    with rc_context(style):
+    with rc_context(style), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing")  # a name with characters that the font lacks
         figure = Figure(figsize=(11, HEIGHT * height_factor), dpi=160)
         FigureCanvasAgg(figure)
         axes = figure.add_axes((0.11, 0.11 / height_factor, 0.535, 1 - 0.26 / height_factor))
@@ -78,10 +79,8 @@ def picture(
             figure.text(0.02, 1 - y / height_factor, line, color="0.35", fontsize=size)
         figure.text(0.02, 0.015 / height_factor, foot, color="0.35", fontsize=min(8, 1450 / max(len(foot), 1)))
         date = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(form, {})
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Glyph .* missing")  # a name with characters that the font lacks
-            drawn = io.BytesIO()  # writing to a full disk, matplotlib hides the system's error behind one of its own
-            figure.savefig(drawn, format=form, metadata={"Title": heading, **date})
+        drawn = io.BytesIO()  # writing to a full disk, matplotlib hides the system's error behind one of its own
+        figure.savefig(drawn, format=form, metadata={"Title": heading, **date})
         path.write_bytes(drawn.getvalue())
     if form == "svg":
         _describe_svg(path, f"{heading}: {subtitle}")

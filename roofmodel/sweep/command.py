@@ -208,15 +208,17 @@ def sweep(
     from roofmodel.models import hub
     from roofmodel.report.conditions import conditions
     from roofmodel.sweep.scaling import DEFAULT_GPUS, check_unscaled, check_without_cluster
-    from roofmodel.sweep.selection import TYPES, order, selected
+    from roofmodel.sweep.selection import SERVING_TYPES, TYPES, order, selected
     from roofmodel.sweep.sweep import of_services
     from roofmodel.sweep.sweep import sweep as study
 
-    selection = conditions("where", values.as_sequence(where), TYPES), order(sort)
+    is_served = of_services(options)
+    types = SERVING_TYPES if is_served else TYPES
+    selection = conditions("where", values.as_sequence(where), types), order(sort, types)
     architectures = [hub.load(model, family) for model in values.as_sequence(models)]
     devices = [Device.load(device) for device in values.as_sequence(hw)]
     if scaling is not None:
-        if options.get("phase") == SERVE:
+        if is_served:
             raise WorkloadError(Option("scaling", scaling), " does not apply to ", Option("phase", SERVE))
         check_without_cluster(cluster, Option("scaling"))
         from roofmodel.sweep.scaling import scaling_sweep
@@ -231,7 +233,7 @@ def sweep(
     compared = [*(comparison for condition in selection[0] for comparison in condition.comparisons), selection[1]]
     columns = [column for each in compared if each for column in each.columns]
     check_unscaled(gpus=gpus, share=share, measured=measured, columns=columns)
-    if of_services(options, columns):
+    if is_served:
         check_without_cluster(cluster, Option("phase", SERVE))
         from roofmodel.sweep.serving import serving_sweep
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -14,19 +14,23 @@ from roofmodel.sweep.data import TEXT_COLUMNS, concatenated, full_column
 from roofmodel.sweep.sweep import MAX_POINTS_IN_MEMORY, Order, Sweep
 from roofmodel.sweep.tables import BY_KEY, FLAG
 
-TYPES = {
-    name: str if name in TEXT_COLUMNS else bool if name in BY_KEY and BY_KEY[name].unit is FLAG else float
-    for name in (*COLUMNS, *SERVING_COLUMNS, *SCALING_COLUMNS)
-}
-"""The types of the columns."""
+
+def _types(names: Iterable[str]) -> dict[str, type]:
+    is_flag = {name: BY_KEY[name].unit is FLAG for name in BY_KEY}
+    return {name: str if name in TEXT_COLUMNS else bool if is_flag.get(name) else float for name in names}
 
 
-def order(text: str | None) -> Order | None:
+TYPES = _types((*COLUMNS, *SCALING_COLUMNS))
+SERVING_TYPES = TYPES | _types(SERVING_COLUMNS)
+"""The types of the columns, and of those of `--phase serve`."""
+
+
+def order(text: str | None, types: Mapping[str, type]) -> Order | None:
     """The order in `tpot`, or `-tokens_per_second` for the largest first. Raises WorkloadError for no column."""
     if text is None:
         return None
     name = text.strip()
-    columns = columns_named("sort", name.removeprefix("-"), TYPES, is_size=True)
+    columns = columns_named("sort", name.removeprefix("-"), types, is_size=True)
     return Order(columns, name.startswith("-"), name)
 
 

@@ -234,22 +234,18 @@ def _price(value: object) -> float:
     return price
 
 
-def of_services(options: Mapping[str, Any], columns: Sequence[str]) -> bool:
-    """Whether the points are services: `--phase serve`. Raises WorkloadError for its options and columns in another
-    sweep, and for other phases beside it."""
+def of_services(options: Mapping[str, Any]) -> bool:
+    """Whether the points are services: `--phase serve`. Raises WorkloadError for its options in another sweep, and for
+    other phases beside it."""
     phases_of = grid.names(options["phase"]) if options.get("phase") is not None else []
-    if SERVE in phases_of:
-        if len(phases_of) > 1:
-            raise WorkloadError(
-                Option("phase", SERVE),
-                " cannot be swept with other phases, whose rows have other totals; sweep it alone",
-            )
-        return True
-    names: list[Text] = [Option(name, options[name]) for name in SERVICE_OPTIONS if options.get(name) is not None]
-    names += [f"the column {name}" for name in columns if name in SERVING_COLUMNS and name not in COLUMNS]
-    if names:
-        raise WorkloadError(names[0], " needs ", Option("phase", SERVE))
-    return False
+    given = [Option(name, options[name]) for name in SERVICE_OPTIONS if options.get(name) is not None]
+    if SERVE not in phases_of and given:
+        raise WorkloadError(given[0], " needs ", Option("phase", SERVE))
+    if SERVE in phases_of and len(phases_of) > 1:
+        raise WorkloadError(
+            Option("phase", SERVE), " cannot be swept with other phases, whose rows have other totals; sweep it alone"
+        )
+    return SERVE in phases_of
 
 
 # --- Cases ------------------------------------------------------------------------------------------

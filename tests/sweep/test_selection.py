@@ -15,7 +15,7 @@ from roofmodel.models.hub import load
 from roofmodel.steps.estimate import estimate, phase_totals
 from roofmodel.sweep import selection
 from roofmodel.sweep.case import COLUMNS
-from roofmodel.sweep.selection import order
+from roofmodel.sweep.selection import TYPES, order
 from roofmodel.sweep.sweep import Order
 
 GRID: dict[str, Any] = {
@@ -161,4 +161,4 @@ def test_too_many_rows_to_sort_are_refused(monkeypatch: pytest.MonkeyPatch) -> N
 
 @given(st.sampled_from(COLUMNS))
 def test_each_column_has_a_unique_name(column: str) -> None:
-    assert order(column) == Order(("bound_seconds" if column == "bound" else column,), False, column)
+    assert order(column, TYPES) == Order(("bound_seconds" if column == "bound" else column,), False, column)

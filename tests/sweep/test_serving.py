@@ -69,7 +69,7 @@ def test_all_files_have_the_points(tmp_path: Path) -> None:
     ("options", "message"),
     [
         ({"phase": "decode", "concurrency": 4}, 'concurrency=4 needs phase="serve"'),
-        ({"phase": "decode", "where": "itl_p99<1s"}, 'the column itl_p99_seconds needs phase="serve"'),
+        ({"phase": "decode", "where": "itl_p99<1s"}, "unknown column 'itl_p99'"),
         ({"phase": ["serve", "decode"]}, 'phase="serve" cannot be swept with other phases'),
         ({"phase": "serve", "concurrency": 4, "isl": 4}, 'phase="serve" needs osl'),
         ({"phase": "serve", "concurrency": 4, **REQUESTS, "batch": 4}, 'batch=4 does not apply to phase="serve"'),
