@@ -118,6 +118,7 @@ BAD: list[tuple[str, list[str]]] = [
         ["--isl, --osl, --requests cannot be used with --train", "--tokens 300B", "leave out --train"],
     ),
     ("plan gpt2 --hw a100 --gpus 1 --tokens 1B", ["--tokens", "--train", "add --train", "--isl 4096 --osl 512"]),
+    ("plan gpt2 --hw a100 --gpus 1 --train --tokens 1B --weights 9-bit", ["--weights: unknown value '9-bit'", "fp64"]),
     ("plan gpt2 --hw a100 --gpus 1 --train --tokens many", ["--tokens", "'many'", "--tokens 15T"]),
     ("plan gpt2 --hw a100 --gpus 1 --train --tokens 1B --recompute some", ["--recompute", "'some'", "none"]),
     ("plan gpt2 --hw a100 --gpus 7 --isl 8 --osl 8 --tp 7", ["--gpus 7", "no layout", "--tp"]),

@@ -253,12 +253,12 @@ def request_of(record: type[Request], options: Mapping[str, Any], plan: PlanKind
     Raises WorkloadError for an invalid value, an unknown option and a missing one.
     """
     others = {name: value for name, value in options.items() if name not in record._fields}
-    return valid_request(record, options, search=_restrictions(others, plan))
+    return valid_request(record, options, search=restrictions(others, plan))
 
 
-def _restrictions(options: Mapping[str, Any], plan: PlanKind) -> dict[str, list[Any]]:
+def restrictions(options: Mapping[str, Any], plan: PlanKind) -> dict[str, list[Any]]:
     """The values of the options that restrict the search of a plan."""
-    restrictions: dict[str, list[Any]] = {}
+    found: dict[str, list[Any]] = {}
     for option, values in options.items():
         if option in REMOVED:
             raise removed_option(option, values)
@@ -269,7 +269,7 @@ def _restrictions(options: Mapping[str, Any], plan: PlanKind) -> dict[str, list[
             continue
         if DECLARED[option].kind == "count":
             highest = min(int(DECLARED[option].maximum), MAX_GPUS)
-            restrictions[option] = grid.numbers(option, values, DECLARED[option].minimum, highest)
+            found[option] = grid.numbers(option, values, DECLARED[option].minimum, highest)
         else:
-            restrictions[option] = [valid(option, value) for value in grid.names(values)]
-    return restrictions
+            found[option] = [valid(option, value) for value in grid.names(values)]
+    return found
