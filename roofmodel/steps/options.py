@@ -320,7 +320,13 @@ def auto_dtype_notes(arch: Architecture) -> list[Text]:
 
 
 def half_dtype(arch: Architecture, default: str) -> str:
-    """A compute format of 16 bits: the config's torch_dtype if it has 16 bits, else `default`."""
+    """A compute format of 16 bits: the config's torch_dtype if it has 16 bits, else `default`.
+
+    With weights in mxfp4 it is bf16: gpt-oss states no torch_dtype, and vLLM multiplies them with no other
+    (`Mxfp4Config.get_supported_act_dtypes` in layers/quantization/mxfp4.py).
+    """
+    if arch.quantization and arch.quantization.weights == "mxfp4":
+        return "bf16"
     return arch.dtype if arch.dtype in HALF_FORMATS else default
 
 
