@@ -222,7 +222,7 @@ def latencies(served: ServingReplica, some: Sequence[ServedRow]) -> tuple[StepTi
 
 def replica_of(table: Path, row: ServedRow) -> ServingReplica:
     """The replica of a row, with its engine."""
-    served = replica(_model(table, row.model), _device(row.hw), row.layout, row.formats, 0.9)
+    served = replica(model_of(table, row.model), _device(row.hw), row.layout, row.formats, 0.9)
     return served._replace(work=served.work._replace(engine=Engine.load(row.engine_file)))
 
 
@@ -232,7 +232,8 @@ def _errors(times: StepTimes, at: int, measured: float) -> RelativeErrors:
 
 
 @cache
-def _model(table: Path, name: str) -> Architecture:
+def model_of(table: Path, name: str) -> Architecture:
+    """The model of this name in the table."""
     config = CONFIGS[name]
     return load(str(table.parents[2] / "configs" / config) if config.endswith(".json") else config)
 
@@ -290,6 +291,7 @@ def predicted(table: Path, skipped: Counter[str]) -> dict[str, list[RowErrors]]:
 
 def main() -> None:
     """Write the tables to stdout or into pages."""
+    from benchmarks.served_choices import table_of_choices
     from benchmarks.served_hosts import table_of_hosts
     from benchmarks.served_loop import simulated
 
@@ -303,7 +305,7 @@ def main() -> None:
     in_loop = simulated(arguments.table, by_variant[WHOLE])
     tables = [
         table_of_steps(by_variant), table_of_hosts(by_variant[WITHOUT_HOST]),
-        *(table_by(in_loop, *columns) for columns in by),
+        *(table_by(in_loop, *columns) for columns in by), table_of_choices(arguments.table, in_loop),
     ]  # fmt: skip
     left_out = (f"{count} rows left out: {reason}" for reason, count in skipped.items())
     sys.stdout.write("\n\n".join([*tables, "\n".join(left_out)]) + "\n")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks.errors import RelativeErrors, by_name
+from benchmarks.served_choices import FrontPoint, front_point, front_ratios, lost, maximum_error
 from benchmarks.served_hosts import host_fit
 from benchmarks.served_loop import simulated
 from benchmarks.served_rows import VARIANTS, WHOLE, RowErrors, ServedRow, errors, latencies, rows
@@ -66,3 +67,25 @@ def test_each_engines_tpot_is_closer_than_that_of_aiconfigurator() -> None:
     found = errors(table, some, VARIANTS[WHOLE])
     for engine, of_engine in by_name((each.row.engine, each.tpot.expected) for each in found).items():
         assert median(map(abs, of_engine)) < 0.15, engine
+
+
+def test_the_rate_of_a_row_follows_from_its_latency() -> None:
+    """8 requests in flight on 2 GPUs, 101 tokens in 1 s + 100 × 10 ms: 8 × 101 / 2 s / 2; expected with 20 ms."""
+    row = ROW._replace(batch=8, osl=101, ttft=1.0, tpot=0.01)
+    point = front_point(RowErrors(row, RelativeErrors(0, 0, True), RelativeErrors(0, 1.0, True)))
+    assert point == pytest.approx(FrontPoint(8 * 101 / 2 / 2, 8 * 101 / 3 / 2, 100, 50))
+
+
+def test_the_choice_of_a_layout_loses_what_another_one_delivers() -> None:
+    """The first layout is predicted to have the highest throughput, 120, and delivers 90 of the second one's 100."""
+    first = [FrontPoint(90, 120, 10, 10), FrontPoint(50, 60, 20, 20)]
+    second = [FrontPoint(100, 110, 10, 10)]
+    assert lost([first, second]) == pytest.approx(0.1)
+    assert maximum_error(first) == pytest.approx(120 / 90 - 1)
+
+
+def test_fronts_are_compared_at_the_same_speed_per_user() -> None:
+    """The predicted front falls from 100 at 10 to 25 at 40 tokens/s: 50 at 20, halfway in logarithms. A measured speed
+    beyond the predicted ones is left out."""
+    points = [FrontPoint(40, 100, 20, 10), FrontPoint(20, 25, 80, 40)]
+    assert front_ratios(points) == [pytest.approx(50 / 40)]
