@@ -29,7 +29,7 @@ PUBLISHED = {
         "--gpu-memory-utilization", "--kv-cache-dtype", "--quantization", "--kv-transfer-config",
     },
     # docs/advanced_features/server_arguments.md of sgl-project/sglang@004813e1; attention in data parallelism, expert
-    # parallelism and disaggregation: as SGLang's own tests start its server
+    # parallelism and disaggregation: fields of `ServerArgs` in python/sglang/srt/server_args.py, which are the flags
     "python -m sglang.launch_server": {
         "--model-path", "--port", "--tp-size", "--pp-size", "--dp-size", "--enable-dp-attention", "--ep-size",
         "--context-length", "--max-running-requests", "--chunked-prefill-size", "--mem-fraction-static",
@@ -50,8 +50,7 @@ PUBLISHED = {
         "--backend", "--model", "--port", "--dataset-name", "--random-input-len", "--random-output-len",
         "--random-range-ratio", "--max-concurrency", "--num-prompts", "--output-file",
     },
-    # tensorrt_llm/serve/scripts/benchmark_serving.py of NVIDIA/TensorRT-LLM, a copy of vLLM's client, whose names these
-    # are: its own list was not seen
+    # tensorrt_llm/serve/scripts/benchmark_serving.py of NVIDIA/TensorRT-LLM@0228a712, its parser
     "python -m tensorrt_llm.serve.scripts.benchmark_serving": {
         "--backend", "--model", "--port", "--dataset-name", "--random-input-len", "--random-output-len", "--random-ids",
         "--ignore-eos", "--max-concurrency", "--num-prompts", "--save-result", "--result-filename",
