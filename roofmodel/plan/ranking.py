@@ -158,7 +158,7 @@ def reasons(candidate: Candidate, rank: int, ordered: Sequence[Candidate]) -> tu
     change, causes = _change(candidate, other), _causes(candidate, other)
     if not causes:
         return f"{change} {name(other)}", f"{change} rank {place}"
-    brief = re.sub(" of GPU time per (output )?", " per ", causes[0])
+    brief = re.sub(" of GPU time per (output )?", " per ", causes[0]).replace(" takes ", " ", 1)
     return f"{change} {name(other)}: {'; '.join(causes)}", f"{change} rank {place}: {brief}"
 
 
