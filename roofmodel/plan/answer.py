@@ -23,7 +23,7 @@ def service_document(plan: ServingPlan, why: bool = False) -> Document:
     """A row for each candidate, the reasons, in full if `why` is true, and the picture of the Pareto front."""
     title = heading(plan)
     formats = {format_text(entry.candidate) for entry in plan.ranked}
-    searched = f"{units.grouped(plan.searched)} candidates in {plan.layouts} layouts and formats"
+    searched = f"{units.grouped(plan.searched)} candidates in {units.count(plan.layouts, 'layout')} and formats"
     blocks: list[Block] = [Paragraph(f"{searched}{SEPARATOR}{formats.pop()}" if len(formats) == 1 else searched)]
     hidden = ["device"] * (len(plan.devices) == 1) + ["formats"] * (not formats)
     expected, bounds = (
