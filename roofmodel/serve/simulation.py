@@ -28,6 +28,8 @@ from math import ceil
 from random import Random
 from typing import NamedTuple
 
+from roofmodel.errors import Option, WorkloadError
+
 StepSeconds = Callable[[int, float, int, float], float]
 """Seconds of a step: decodes, tokens in the cache of each, prompt tokens, query-key pairs of the prompt tokens."""
 
@@ -39,6 +41,8 @@ COUNTED_ROUNDS = 3
 """Requests of each client that are counted at least, after its first two."""
 COUNTED_REQUESTS = 400
 """Requests of all clients that are counted at least."""
+MAX_STEPS = 1_000_000
+"""Steps with prompts, and runs of decode steps, of a simulation; they take some seconds."""
 COUNTED_ARRIVALS = 4000
 """Requests of an open loop that are counted at least: the wait varies more than in a closed loop."""
 
@@ -122,8 +126,8 @@ class _Request:
 def simulate(load: ClientLoad, seconds: StepSeconds) -> LoopResult:
     """What the requests of the loop see after the first two of each client.
 
-    In an open loop requests must arrive more slowly than the engine serves them: else the wait grows with the length of
-    the simulation.
+    Raises WorkloadError for more than MAX_STEPS steps. In an open loop requests must arrive more slowly than the engine
+    serves them: else the wait grows with the length of the simulation.
     """
     rounds = max(COUNTED_ROUNDS, (COUNTED_ARRIVALS if load.rate else COUNTED_REQUESTS) // load.sequences)
     return _Loop(load, seconds, 2 * load.sequences, rounds * load.sequences).run()
@@ -154,9 +158,16 @@ class _Loop:
         if not self.load.rate:
             for _ in range(self.load.sequences):
                 self._send(self.clock)
-        while self.completed < self.counted:
+        for _ in range(MAX_STEPS):
+            if self.completed == self.counted:
+                break
             self._admit()
             self._step()
+        else:
+            raise WorkloadError(
+                f"more than {MAX_STEPS} steps would be simulated; try a larger ", Option("chunk"), " or ",
+                Option("token_budget"), ", or fewer requests in flight",
+            )  # fmt: skip
         ttft, tpot, latency, waiting, steps = self.sums
         decodes, context, tokens, chunks = self.means
         n = self.counted

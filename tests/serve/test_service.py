@@ -146,6 +146,7 @@ def test_a_device_without_calibration_has_bounds_only() -> None:
         ({"phase": "serve", "requests": 2, "isl": 8}, 'phase="serve" needs osl; try requests=2 isl=8 osl=1024'),
         ({"phase": "serve", "requests": "2/week", **REQUESTS}, "requests: '2/week' is no rate; try"),
         ({"phase": "serve", "requests": 1000, **REQUESTS}, "the wait would grow without end; try requests="),
+        ({"phase": "serve", "concurrency": 900, "isl": 30000, "osl": 64, "chunk": 1}, "more than 1000000 steps"),
         ({"phase": "serve", "concurrency": 0, **REQUESTS}, "concurrency is 0; it must be a whole number from 1"),
     ],
 )
