@@ -44,7 +44,7 @@ COUNTED_REQUESTS = 400
 MAX_STEPS = 1_000_000
 """Steps with prompts, and runs of decode steps, of a simulation; they take some seconds."""
 COUNTED_ARRIVALS = 4000
-"""Requests of an open loop that are counted at least: the wait varies more than in a closed loop."""
+"""Requests of an open loop that are counted: the wait varies more than in a closed loop."""
 
 
 class ClientLoad(NamedTuple):
@@ -129,7 +129,10 @@ def simulate(load: ClientLoad, seconds: StepSeconds) -> LoopResult:
     Raises WorkloadError for more than MAX_STEPS steps. In an open loop requests must arrive more slowly than the engine
     serves them: else the wait grows with the length of the simulation.
     """
-    rounds = max(COUNTED_ROUNDS, (COUNTED_ARRIVALS if load.rate else COUNTED_REQUESTS) // load.sequences)
+    counted = COUNTED_REQUESTS
+    if load.rate:  # fewer of very long prompts
+        counted = max(counted, min(COUNTED_ARRIVALS, MAX_STEPS // (2 * ceil(load.isl / load.chunk))))
+    rounds = max(COUNTED_ROUNDS, counted // load.sequences)
     return _Loop(load, seconds, 2 * load.sequences, rounds * load.sequences).run()
 
 
