@@ -11,6 +11,7 @@ from roofmodel.compare.serving.compare import ComparedRun, ServingComparison
 from roofmodel.numbers import units
 from roofmodel.report.document import SEPARATOR, Block, Document, Heading, Items, Rows
 from roofmodel.report.table import COUNT, NUMBER, PERCENT, RATE, SECONDS, Column, Table, Unit, joined
+from roofmodel.serve.totals import LATENCIES
 
 
 class RunQuantity(NamedTuple):
@@ -29,10 +30,7 @@ def _quantity(key: str, suffix: str, title: str, unit: Unit, meaning: str) -> Ru
 
 
 QUANTITIES = (
-    _quantity("ttft", "_seconds", "TTFT", SECONDS, "mean time from a request to its first token"),
-    _quantity("tpot", "_seconds", "TPOT", SECONDS, "mean time per output token after the first"),
-    _quantity("itl_p99", "_seconds", "ITL p99", SECONDS, "99th percentile of the gaps between tokens of a request"),
-    _quantity("latency", "_seconds", "latency", SECONDS, "mean time from a request to its last token"),
+    *(_quantity(name, "_seconds", title, SECONDS, meaning) for name, (title, meaning) in LATENCIES.items()),
     _quantity("output_tokens_per_second", "", "tokens/s", RATE, "output tokens of all requests per second"),
     _quantity("requests_per_second", "", "requests/s", NUMBER, "requests per second"),
 )
