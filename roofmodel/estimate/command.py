@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 from roofmodel.devices.device import Device, Hardware
 from roofmodel.errors import Option, Text, WorkloadError
 from roofmodel.options.signature import checked, lists_request
-from roofmodel.options.values import MTP, SERVE, CopyMode, Model
+from roofmodel.options.values import SERVE, CopyMode, Model
 from roofmodel.options.workload import ServeRequest, requests_of, serve_request
 from roofmodel.report.base import PICTURES, Result
 from roofmodel.report.command import CommandLine
@@ -192,7 +192,7 @@ def _served(
     from roofmodel.serve.service import service
 
     request = serve_request(given)
-    drafter = None if request.draft in (None, MTP) else hub.load(request.draft, None)
+    drafter = hub.load_draft(request.draft)
     of_workload = {name: value for name, value in options.items() if name != "phase"}
     found = service(hub.load(model, family), Device.load(hw), request, of_workload, drafter)
     return Report(found.mean_step, found)

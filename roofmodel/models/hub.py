@@ -32,6 +32,7 @@ from roofmodel.files.text_files import MAX_DEPTH, depth, expand, foreign_model, 
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.config import DESCRIBED, architecture
 from roofmodel.models.fields import ConfigLocation
+from roofmodel.options.values import MTP
 
 CATALOG = Path(__file__).parent / "configs"
 NETWORK_TIMEOUT_SECONDS = 5
@@ -109,6 +110,11 @@ def load(model: str | os.PathLike[str], family: str | None = None, head: str | N
 
 
 # --- Packaged ---------------------------------------------------------------------------------------
+
+
+def load_draft(draft: str | os.PathLike[str] | None) -> Architecture | None:
+    """The draft model of speculative decoding; None without one, and for the model's own multi-token prediction."""
+    return None if draft in (None, MTP) else load(draft)
 
 
 def packaged(name: str) -> Checkpoint | None:

@@ -12,7 +12,7 @@ from roofmodel.devices.device import Device, Hardware
 from roofmodel.errors import Option, Text, WorkloadError, joined
 from roofmodel.options import values
 from roofmodel.options.signature import checked, lists_request
-from roofmodel.options.values import MTP, Model, PathLike, ProgressCallback, declared_options, no_progress
+from roofmodel.options.values import Model, PathLike, ProgressCallback, declared_options, no_progress
 from roofmodel.options.workload import DECLARED, TRAINING
 from roofmodel.plan.request import ServiceRequest, TrainingRequest, request_of, restrictions
 from roofmodel.report.base import PICTURES, Result
@@ -142,7 +142,7 @@ def plan(
 
     request = request_of(ServiceRequest, options, "service")
     devices = [Device.load(device) for device in values.as_sequence(hw)]
-    drafter = None if request.draft in (None, MTP) else hub.load(request.draft, None)
+    drafter = hub.load_draft(request.draft)
     arch = hub.load(model, family)
     return PlanReport(with_commands(study(arch, devices, request, drafter, progress), arch, devices, request))
 

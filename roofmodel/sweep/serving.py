@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from math import prod
 from typing import Any
@@ -11,7 +11,7 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import Option, Text, WorkloadError
 from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
-from roofmodel.options.values import MTP, SERVE
+from roofmodel.options.values import SERVE
 from roofmodel.options.workload import DECLARED, serve_request
 from roofmodel.serve.service import ServingEstimate, service
 from roofmodel.serve.totals import TOTALS, output_rate
@@ -49,7 +49,7 @@ def serving_sweep(
         raise WorkloadError(
             f"{points} points; a sweep of ", Option("phase", SERVE), f" has at most {MAX_POINTS}: each is a simulation"
         )
-    drafters = {draft: hub.load(draft, None) for draft in axes.get("draft", ()) if draft != MTP}
+    drafters = {draft: hub.load_draft(draft) for draft in axes.get("draft", ())}
     prices = prices_by_device(price, devices)
     cases: list[GridCase] = []
     rows: list[dict[str, Any]] = []
@@ -94,14 +94,9 @@ def _results(found: ServingEstimate, price: float | None) -> dict[str, Any]:
         rate = output_rate(times, found.mean_osl)
         if price is not None and rate:
             costs[f"{prefix}dollars_per_million_tokens"] = price * found.gpus / 3600 * 1e6 / rate
-    memory = dict(_memory(found)) if step.has_total else {}
+    memory = {f"memory_{role}": getattr(step.memory, role) for role in ROLES} if step.has_total else {}
     return {
         **{name: value for name, value in totals.items() if name in (*COLUMNS, *SERVING_COLUMNS)},
         **memory, **costs, "fits": step.fits, "gpus": found.gpus, "batch": step.workload.batch,
         "context": step.workload.context,
     }  # fmt: skip
-
-
-def _memory(found: ServingEstimate) -> Iterator[tuple[str, Any]]:
-    for role in ROLES:
-        yield f"memory_{role}", getattr(found.mean_step.memory, role)

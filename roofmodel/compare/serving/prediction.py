@@ -18,7 +18,6 @@ from roofmodel.errors import AnswerNote, EngineError, Message, Option, RoofError
 from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers import units
-from roofmodel.options.values import MTP
 from roofmodel.options.workload import ServeRequest, serve_request
 from roofmodel.plan.layouts import Layout, service_layouts
 from roofmodel.profiles.kernel import Evidence
@@ -139,8 +138,7 @@ def predictor_of(
     arch: Architecture, device: Device, requests: Mapping[str, Any], options: Mapping[str, Any]
 ) -> Predictor:
     """The predictor with these options of a service and of a workload. Raises RoofError for an unknown draft model."""
-    draft = requests.get("draft")
-    return Predictor(arch, device, requests, options, None if draft in (None, MTP) else hub.load(draft, None))
+    return Predictor(arch, device, requests, options, hub.load_draft(requests.get("draft")))
 
 
 def device_of(runs: Sequence[ServingRun], hw: Hardware | None) -> Device:
