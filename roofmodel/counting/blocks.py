@@ -273,6 +273,9 @@ def transformer_layer(layer: Layer, stack: Stack, step: Step) -> Iterator[Operat
                 yield from sum_block_output(build, step, place, partial_sum)
             if branch.after:
                 yield norm(build, f"{place}_output", branch.after, output, output)
+            if branch.scale:
+                line = f"{output} G_{place}_scale[d] -> {output}"
+                yield build.operator(f"{place}.scale", place, line, kind="elementwise")
             outputs.append(output)
         if not separate_sums and not step.parallel.unsharded:
             yield residual(build, f"{place}_branches", " + ".join(outputs), partial_sum)
@@ -332,6 +335,10 @@ def closing(arch: Architecture, step: Step) -> Iterator[Operator]:
         source, build = "all", Builder(sizes, step.widths)
         yield from gather_tokens(build, step, "head.input", f"x[b u {width}]", f"{source}[b t {width}]")
     yield from head_stages(arch.head, stack.norm, sizes, (source, width), step)
+    for number, projector in enumerate(arch.head.projectors):
+        from roofmodel.counting.layers.image_projector import project
+
+        yield from project(projector, str(number or ""), stack, step)
 
 
 def head_stages(head: Head, spec: Norm | None, sizes: Sizes, source: tuple[str, str], step: Step) -> Iterator[Operator]:

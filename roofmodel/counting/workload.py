@@ -312,7 +312,7 @@ class Workload(NamedTuple):
 
     def logits_of(self, phase: Phase) -> Logits:
         """The positions whose logits are computed."""
-        return self.logits or ("all" if phase in ("forward", "train") else "last")
+        return self.logits or ("all" if phase in ("forward", "train", "vision") else "last")
 
     def steps(self) -> tuple["Step", ...]:
         """The passes through the model, in order."""
@@ -424,7 +424,7 @@ class Step(NamedTuple):
     @property
     def cached(self) -> bool:
         """Whether the pass uses a KV cache."""
-        return self.phase not in ("forward", "train")
+        return self.phase not in ("forward", "train", "vision")
 
     @property
     def resumed(self) -> bool:

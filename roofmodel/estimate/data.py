@@ -86,7 +86,6 @@ def workload_document(estimate: Estimate) -> dict[str, Any]:
     arch, work = estimate.architecture, estimate.workload
     values = options_in_effect(arch, work) | {
         "seq": work.seq or None,
-        "image": list(work.image),
         "context": estimate.phases[-1].step.context,
         "attention": work.attention,
     }
@@ -94,7 +93,8 @@ def workload_document(estimate: Estimate) -> dict[str, Any]:
         values |= {"max_len": start.max_len, "token_budget": start.token_budget, "max_seqs": start.max_seqs}
     left_out = {"phase", "new_tokens", "mla"}
     left_out |= set() if arch.encoder else {"decoder_seq"}
-    left_out |= set() if arch.image else {"image"}
+    values["image"] = values["image"] and list(values["image"])
+    left_out |= set() if arch.image or values["images"] else {"image"}
     if "train" not in work.phases:
         left_out |= {"lora", "lora_targets", "optimizer", "overlap", "recompute", "sequence_parallel", "states", "zero"}
         left_out |= {"fsdp", "hsdp", "no_reshard"}

@@ -36,6 +36,7 @@ COLORS = {
     "linear": marks.SKY,
     "convolution": marks.RED,
     "bias": marks.GREEN,
+    "projector": marks.PURPLE,
     "head": marks.PURPLE,
     "communication": marks.YELLOW,
     "optimizer": marks.RED,

@@ -163,7 +163,7 @@ MEMORY_OF_A_GPU = Table(
 
 ORDER = (
     *("embedding", "stage", "attention", "cross attention", "ssm", "linear", "convolution", "mlp", "input"),
-    *("norm", "activation", "residual", "bias", "head", "communication", "optimizer"),
+    *("norm", "activation", "residual", "bias", "projector", "head", "communication", "optimizer"),
 )
 STACK_PREFIXES = "encoder ", ""  # of the groups of each stack, in the order of the stacks
 
@@ -334,6 +334,7 @@ STYLES = {
     "activation": "green",
     "residual": "green",
     "bias": "green",
+    "projector": "magenta",
     "head": "magenta",
     "communication": "bright_red",
     "optimizer": "red",

@@ -60,11 +60,26 @@ class HeadStage(NamedTuple):
     unused_bias: bool = False  # if not tied, the reference class stores a second bias that it never uses
 
 
+class Projector(NamedTuple):
+    """Makes tokens of a text model from the patches of a vision tower, without its special tokens.
+
+    `merge` x `merge` neighboring patches become one token: their concatenation, or their mean if it `pools`. The
+    matrices follow: outputs, bias, activation of each.
+    """
+
+    matrices: tuple[tuple[Number, bool, str | None], ...]
+    merge: int = 1
+    pools: bool = False
+    norm: Norm | None = None
+    norm_after_merge: bool = False
+
+
 class Head(NamedTuple):
     """The operators after the last layer. `name` is the reference class, such as `GPT2LMHeadModel`."""
 
     name: str
     stages: tuple[HeadStage, ...]
+    projectors: tuple[Projector, ...] = ()  # of a vision tower
 
 
 class Fact(NamedTuple):
@@ -186,6 +201,14 @@ class ReferenceCode(NamedTuple):
     fp32_softmax: bool = False
 
 
+class VisionSource(NamedTuple):
+    """The multimodal config from which `models/vision.py` reads the vision tower when it is needed."""
+
+    config: Mapping[str, Any]
+    name: str
+    where: str
+
+
 @dataclass(frozen=True)
 class Architecture:
     """A model: all the information that counting needs."""
@@ -203,6 +226,7 @@ class Architecture:
     quantization: "Quantization | None" = None  # of the checkpoint
     dtype: str | None = None  # the format of the checkpoint's parameters, as the config states it
     plan: BuildPlan | None = field(default=None, compare=False, repr=False)  # of the body
+    vision: VisionSource | None = field(default=None, compare=False, repr=False)  # of a multimodal model
     encoder_plan: BuildPlan | None = field(default=None, compare=False, repr=False)
 
     @property

@@ -19,6 +19,7 @@ from roofmodel.models.architecture import (
     HeadStage,
     Network,
     Stack,
+    VisionSource,
 )
 from roofmodel.models.families import CUSTOM_CODE, FAMILIES, Family, family_of
 from roofmodel.models.fields import CORE, LABELS, REQUIRED, ConfigLocation, Fields, FieldType, Key, check, check_stages
@@ -61,7 +62,8 @@ def architecture(config: Config, name: str, where: str, family: str | None = Non
     if text is None:
         return _read(config, name, where)
     arch = _read(text.config, name, text.where, text.notes)
-    return replace(arch, head=text_head(arch, text, where), tied=text.tied)
+    source = VisionSource(config, name, where)
+    return replace(arch, head=text_head(arch, text, where), tied=text.tied, vision=source)
 
 
 def _read(config: Config, name: str, where: str, notes: tuple[Text, ...] = ()) -> Architecture:
@@ -77,6 +79,8 @@ def architecture_from_row(
     facts = dict(plan.facts)
     suffix, head, head_notes = _head(family, fields, config, model_type, where)
     quantized, quantization_notes = _quantization(config, where)
+    if family.projectors:
+        head = head._replace(projectors=family.projectors(fields))
     body, limit = plan.build(fields), None if family.network else max_tokens(fields)
     encoder = source_limit = source_plan = None
     if family.source:
@@ -135,8 +139,8 @@ def _fields(
     """
     reader = _FieldReader(family, sources, config, where)
     values = {field: reader[field] for field in family.schema}
-    # a network's switches are read by its layout, so all of them count as used
-    unused = set() if family.network else family.switches.keys() - reader.facts.keys()
+    # switches that a network's layout or projectors read count as used
+    unused = set() if family.network or family.projectors else family.switches.keys() - reader.facts.keys()
     fields = {switch: reader[switch] for switch in family.switches} | values
     facts = {name: reader.facts[name] for name in fields if name not in unused or not reader.facts[name].assumed}
     (check_stages if family.network else check)(fields, facts, where)

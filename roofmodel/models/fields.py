@@ -335,6 +335,11 @@ FIELDS: dict[str, tuple[FieldType, Any]] = {
     # images, for vision models
     "image": (SIDES, None),
     "patch": (SIDES, None),
+    "patch_bias": (FLAG, True),
+    "patch_norm": (FLAG, False),  # on the patches with their positions
+    "image_positions": (FLAG, True),  # a learned table of positions
+    "image_window": (COUNT, 0),  # pixels per side of the windows of sliding-window layers; 0: none
+    "block_scale": (FLAG, False),  # a learned factor per channel on the output of a block
     "channels": (SIZE, 3),
     "special_tokens": (TOKENS, ()),
     "pooler_width": (SIZE, lambda f: f["hidden"]),

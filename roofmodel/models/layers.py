@@ -95,9 +95,11 @@ class Patches(NamedTuple):
 
     image: tuple[Number, Number]  # rows and columns of pixels that the position table is made for
     patch: tuple[Number, Number]
-    channels: Number
+    channels: Number  # of all frames that a patch spans
     special: tuple[str, ...]  # names of the special tokens
-    norm: None = None
+    bias: bool = True
+    positions: bool = True  # a learned table of positions
+    norm: Norm | None = None  # on the sum of tokens and positions
 
     def tokens(self, image: tuple[Number, Number]) -> Number:
         """Number of tokens for an image in pixels; pixels that do not fill a patch are dropped."""
@@ -125,6 +127,21 @@ class BlockSelection(NamedTuple):
     block_size: Number
     blocks: Number
     norm: Norm  # of the indexer's queries and keys
+
+
+class ImageWindow(NamedTuple):
+    """Windows of an image, of `pixels` x `pixels` each; those at its right and lower edge may be smaller."""
+
+    patch: tuple[Number, Number]
+    pixels: Number
+
+    def pairs(self, image: tuple[Number, Number]) -> Number:
+        """Pairs of patches in the same window: the sum of squares of windows is separable in rows and columns."""
+        total: Number = 1
+        for side, patch in zip(image, self.patch, strict=True):
+            patches, window = side // patch, self.pixels // patch
+            total = total * (patches // window * window**2 + (patches % window) ** 2)
+        return total
 
 
 class Attention(NamedTuple):
@@ -157,6 +174,7 @@ class Attention(NamedTuple):
     kv_sharing: Literal["", "source", "reuses"] = ""  # later layers reuse its keys and values; it reuses earlier ones
     selection: BlockSelection | None = None  # each query attends to selected blocks of keys
     inner_norm: Norm | None = None  # on the outputs of all heads together, before the output projection
+    image_window: ImageWindow | None = None  # each patch attends to those in its window
 
     def cached(self, tokens: Number, source: Number) -> tuple[Number, ...]:
         """Keys, values and the indexer's key of all tokens, or of those in the window; none if it reuses others."""
@@ -474,6 +492,7 @@ class Branch(NamedTuple):
     part: Part
     before: Norm | None  # on its input; None: the branch shares the normed input of the branch before it
     after: Norm | None = None  # on its output, before the residual sum
+    scale: bool = False  # a learned factor per channel on its output
 
 
 class Sublayer(NamedTuple):

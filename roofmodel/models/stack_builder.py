@@ -22,6 +22,7 @@ from roofmodel.models.layers import (
     Embedding,
     FrameConvolution,
     HeadNorm,
+    ImageWindow,
     Indexer,
     LatentAttention,
     Layer,
@@ -49,7 +50,7 @@ def stack(fields: Fields, *, causal: bool, crosses: bool = False) -> Stack:
     return Stack(
         hidden=fields["hidden"],
         causal=causal,
-        embedding=_patches(fields) if fields["patch"] else _embedding(fields, norm),
+        embedding=_patches(fields, norm) if fields["patch"] else _embedding(fields, norm),
         layers=tuple(
             _with_sums(_layer(i, fields, norm, crosses), i, fields["layers_per_sum"])
             for i in range(fields["layers"])
@@ -121,10 +122,11 @@ def _shared(fields: Fields) -> tuple[int, ...] | None:
     return tuple(int(i / (layers / groups)) * inner + j for i in range(layers) for j in range(inner))
 
 
-def _patches(fields: Fields) -> Patches:
+def _patches(fields: Fields, norm: Norm) -> Patches:
     return Patches(
-        image=fields["image"], patch=fields["patch"], channels=fields["channels"], special=fields["special_tokens"]
-    )
+        image=fields["image"], patch=fields["patch"], channels=fields["channels"], special=fields["special_tokens"],
+        bias=fields["patch_bias"], positions=fields["image_positions"], norm=norm if fields["patch_norm"] else None,
+    )  # fmt: skip
 
 
 def _norm(fields: Fields) -> Norm:
@@ -138,16 +140,17 @@ def _layer(index: int, fields: Fields, norm: Norm, crosses: bool) -> Layer:
         before, after = None, norm
     closing = norm if fields["sum_norm"] else None
     first = before if index or fields["first_norm"] else None
+    scale = fields["block_scale"]
     # Parallel mixers share one norm.
     mixers = tuple(
-        Branch(_mixer(name, index, fields), None if i else first, after)
+        Branch(_mixer(name, index, fields), None if i else first, after, scale)
         for i, name in enumerate(fields["mixers"][index].split("+"))
     )
     if not fields["mlp"]:
         return (Sublayer(mixers, closing),)
     has_experts = fields["experts"] and fields["expert_layers"][index]
     width = fields["kv_shared_mlp_width" if _reuses_keys_and_values(index, fields) else "mlp_width"]
-    mlp = Branch(_mlp(fields, width), before, after)
+    mlp = Branch(_mlp(fields, width), before, after, scale)
     experts = Branch(_moe(fields), before, norm if fields["expert_out_norm"] else after)
     if not has_experts:
         block = Sublayer((mlp,), closing)
@@ -239,6 +242,9 @@ def _attention(index: int, fields: Fields) -> Attention:
         else "",
         selection=_part(BlockSelection, fields) if fields["index_blocks"] and _has_indexer(index, fields) else None,
         inner_norm=_inner_norm(fields),
+        image_window=ImageWindow(fields["patch"], fields["image_window"])
+        if has_window and fields["image_window"]
+        else None,
     )
 
 

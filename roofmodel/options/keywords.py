@@ -37,7 +37,8 @@ class WorkloadOptions(TypedDict, total=False):
     seq: int | None
     new_tokens: int | None
     decoder_seq: int | None
-    image: int | None
+    image: int | str | None
+    images: int | None
     context: int | None
     dtype: Dtype
     weights: StorageFormat | None
@@ -115,6 +116,7 @@ class GridOptions(TypedDict, total=False):
     new_tokens: Numbers | None
     decoder_seq: Numbers | None
     image: Numbers | None
+    images: Numbers | None
     context: Numbers | None
     dtype: Names | None
     weights: Names | None

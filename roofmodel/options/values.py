@@ -17,7 +17,9 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_o
 from roofmodel.errors import Option, RoofError, WorkloadError, as_text, choices, shorten
 from roofmodel.numbers import units
 
-Phase = Literal["prefill", "decode", "forward", "generate", "train"]
+Phase = Literal["prefill", "decode", "forward", "generate", "train", "vision"]
+VISION: Phase = "vision"
+"""The phase of `roof estimate` that is a pass of the vision tower of a multimodal model."""
 ServePhase = Literal["serve"]
 SERVE: ServePhase = "serve"
 """The phase of `roof estimate` that is no pass of the model: requests in flight on a server."""
@@ -130,6 +132,28 @@ def on_or_off(option: str, value: object) -> Sustained:
     text = ("off", "on")[value] if isinstance(value, bool) else value
     check_one_of(option, text, ("off", "on"))
     return "on" if text == "on" else "off"
+
+
+def image_size(option: str, value: object) -> int | str:
+    """Pixels of an image: its side, or its width and height such as `1024x768`. Raises WorkloadError otherwise."""
+    if isinstance(value, str) and (sides := re.fullmatch(r"([1-9]\d{0,5})(?:x([1-9]\d{0,5}))?", value)):
+        width, height = sides.groups()
+        return int(width) if height in (None, width) else value
+    if isinstance(value, str):
+        raise WorkloadError(
+            Option(option), f" is {shorten(value)}; it must be pixels of a side, or width x height; try ",
+            Option(option, "1024x768"),
+        )  # fmt: skip
+    check_size(option, value, 1, MAX_VALUE)
+    return value  # type: ignore[return-value]
+
+
+def pixels_of(image: int | str) -> tuple[int, int]:
+    """Rows and columns of pixels of a checked size."""
+    if not isinstance(image, str):
+        return image, image
+    width, height = map(int, image.split("x"))
+    return height, width
 
 
 def layer_counts(option: str, value: object) -> str:

@@ -36,6 +36,7 @@ from roofmodel.options.values import (
     checked_value,
     declared_options,
     flag,
+    image_size,
     layer_counts,
     layer_names,
     on_or_off,
@@ -78,8 +79,9 @@ class Options(NamedTuple):
         Phase | ServePhase | None,
         Declared(
             WORKLOAD,
-            "Part of a run: prefill, decode (one step), generate (prefill and decode steps), forward, train, or serve "
-            "(estimate only: requests in flight). Default: prefill and decode; forward for encoders.",
+            "Part of a run: prefill, decode (one step), generate (prefill and decode steps), forward, train, or, of "
+            "estimate only, serve (requests in flight) and vision (the vision tower of a multimodal model). Default: "
+            "prefill and decode; forward for encoders.",
         ),
     ] = None
     batch: Annotated[
@@ -121,13 +123,22 @@ class Options(NamedTuple):
         ),
     ] = None
     image: Annotated[
-        int | None,
+        int | str | None,
         Declared(
             WORKLOAD,
-            "Height and width of an image in pixels, for vision models.",
+            "Pixels of an image: its side, or width x height such as 1024x768, for models that read images.",
             minimum=1,
             examples=("224,384", "224:512:32"),
             title="pixels",
+            check=image_size,
+        ),
+    ] = None
+    images: Annotated[
+        int | None,
+        Declared(
+            WORKLOAD,
+            "Images of each prompt of a multimodal model, of the size --image; their tokens are added to --seq.",
+            minimum=1,
         ),
     ] = None
     context: Annotated[

@@ -30,6 +30,7 @@ CATEGORY_COLORS = {
     "ssm": marks.GREEN,
     "linear": marks.GREEN,
     "bias": marks.SKY,
+    "projector": marks.PURPLE,
     "head": marks.PURPLE,
     "optimizer": marks.RED,
     "layout": marks.GRAY,

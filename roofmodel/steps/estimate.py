@@ -24,7 +24,7 @@ from roofmodel.models.architecture import Architecture, Stack
 from roofmodel.models.layers import Attention, AttentionPart, LatentAttention
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number, plain
-from roofmodel.options.values import MAX_VALUE
+from roofmodel.options.values import MAX_VALUE, VISION
 from roofmodel.steps.capacity import (
     MemoryFormula,
     StartMemory,
@@ -136,6 +136,11 @@ def estimate(
     a training step, what it is relative to the estimate; with `mtbf` and `checkpoint_time` the useful share of a run
     that fails. Raises WorkloadError for invalid options, and for a number format that the device does not support.
     """
+    vision_notes: tuple[Text, ...] = ()
+    if options.get("phase") == VISION:
+        from roofmodel.steps.images import tower_workload
+
+        arch, options, vision_notes = tower_workload(arch, options)
     work, notes = workload(arch, device, **options)
     device = under_load(device, work.options)
     check_kernels(work.engine, [device])
@@ -182,6 +187,7 @@ def estimate(
         memory=needed,
         memory_of_all=sum(many * memory.total for many, memory in by_stage) * work.parallel.gpus // work.parallel.pp,
         notes=(
+            *vision_notes,
             *arch.notes,
             *notes,
             *model_notes(arch, work),

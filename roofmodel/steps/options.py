@@ -19,7 +19,7 @@ from roofmodel.errors import Message, Option, Text, WorkloadError, as_text, choi
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.layers import LatentAttention, Patches
 from roofmodel.numbers.algebra import Number, maximum, minimum
-from roofmodel.options.values import SERVE, Phase
+from roofmodel.options.values import SERVE, VISION, Phase, pixels_of
 from roofmodel.options.workload import DEFAULTS, REMOVED, Options, valid
 from roofmodel.steps.capacity import default_utilization, serves
 from roofmodel.steps.parallelism import FULL, data_parallel, has_experts, overlaps, parallel, with_sharding
@@ -110,6 +110,12 @@ def workload(arch: Architecture, device: Device | None = None, **keywords: Any) 
         check_routing(arch, routing)
     routing = routing._replace(capacity=options.capacity)
     seq, decoder_seq, pixels = _lengths(arch, options)
+    if reads_images(arch, options):
+        from roofmodel.steps.images import prompt_images
+
+        images = prompt_images(arch, options)
+        seq = seq + images.tokens
+        notes.append(images.note(seq))
     micro_batch = 1 if options.micro_batch is None and options.pp > 1 and is_training else options.micro_batch
     gpus = Parallel(
         options.tp, options.dp, options.pp, options.ep, options.vpp, sequence=options.sequence_parallel == "on",
@@ -167,6 +173,8 @@ def options_in_effect(arch: Architecture, work: Workload) -> dict[str, Any]:
         "activations": work.activations or work.dtype,
         "logits": work.logits_of(phase),
         "routing": work.routing.name,
+        "image": work.image if arch.image else work.options.image and pixels_of(work.options.image),
+        "images": (work.options.images or 1) if reads_images(arch, work.options) else None,
         "engine": work.engine.id,
         "engine_option": dict(work.engine.settings) or None,
     }
@@ -410,11 +418,15 @@ def _inapplicable_options(arch: Architecture, phases: tuple[Phase, ...], engine:
             yield name, f"no memory of a server of {engine.name} is known for this model and phase"
     if arch.image:
         yield "seq", Message(f"{arch.name} reads images; ", Option("image"), " sets their size")
-    else:
+    elif arch.vision is None:
         yield "image", f"{arch.name} does not read images"
     if not arch.encoder:
         yield "decoder_seq", f"{arch.name} is not an encoder-decoder"
-    if phases in (("forward",), ("train",)):
+    if arch.image:
+        yield "images", Message(Option("batch"), " is the number of images")
+    elif arch.vision is None:
+        yield "images", f"{arch.name} does not read images"
+    if phases in (("forward",), ("train",), (VISION,)):
         step = "a training step" if phases == ("train",) else "a forward pass"
         yield "context", f"{step} reads no KV cache"
         yield "kv", f"{step} writes no KV cache"
@@ -449,11 +461,16 @@ def _lengths(arch: Architecture, options: Options) -> tuple[Number, Number | Non
     """Tokens per sequence, tokens of an encoder-decoder's prompt, and pixels (rows, columns) of an image."""
     pixels, seq = NO_IMAGE, options.seq
     if arch.image:
-        pixels = (options.image, options.image) if options.image else arch.image
+        pixels = pixels_of(options.image) if options.image else arch.image
         seq = tokens_of(arch, pixels)
     if seq is None:
         seq = arch.padded_to or limited_length(arch.max_source if arch.encoder else arch.max_tokens, DEFAULT_SEQ)
     return seq, (options.decoder_seq or limited_length(arch.max_tokens, seq)) if arch.encoder else None, pixels
+
+
+def reads_images(arch: Architecture, options: Options) -> bool:
+    """Whether the prompts of a text model have images."""
+    return arch.vision is not None and not arch.image and (options.images or options.image) is not None
 
 
 def limited_length(limit: int | None, length: Number) -> Number:
@@ -463,7 +480,9 @@ def limited_length(limit: int | None, length: Number) -> Number:
 
 def phases_of(arch: Architecture) -> tuple[Phase, ...]:
     """The phases that a model has."""
-    return get_args(Phase) if arch.generates else ("forward", "train")
+    if arch.head.projectors:
+        return (VISION,)
+    return tuple(each for each in get_args(Phase) if each != VISION) if arch.generates else ("forward", "train")
 
 
 def _phases(arch: Architecture, phase: str | None) -> tuple[Phase, ...]:
@@ -472,8 +491,12 @@ def _phases(arch: Architecture, phase: str | None) -> tuple[Phase, ...]:
         return ("prefill", "decode") if arch.generates else ("forward",)
     if phase == SERVE:
         raise WorkloadError(Option("phase", SERVE), " is a phase of `roof estimate` only")
+    if phase == VISION and arch.vision:
+        raise WorkloadError(Option("phase", VISION), " is a phase of `roof estimate` only")
     if phase not in known_phases:
         if phase in get_args(Phase):
+            if arch.generates:
+                raise WorkloadError(Option("phase", phase), f": {arch.name} does not read images")
             kind = "reads images" if arch.image else "classifies text" if arch.causal else "is an encoder"
             raise WorkloadError(
                 Option("phase", phase),

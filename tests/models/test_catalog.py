@@ -14,6 +14,7 @@ import pytest
 
 import roofmodel
 from roofmodel.models import hub
+from roofmodel.models.families.vision_towers import TOWERS
 from roofmodel.models.fields import Key
 from roofmodel.models.served import SERVED
 from roofmodel.steps.estimate import parameters
@@ -200,7 +201,13 @@ def test_a_packaged_config_has_only_keys_of_its_family(file: Path) -> None:
         assert set(config) <= {"quantization_config", "expert_dtype"}
         config = {**base.config, **config}
     text = config.pop("text_config", None)
-    if text is not None:  # a multimodal model, whose text model is counted
+    tower = config.pop("vision_config", None)
+    if tower is not None:
+        fields = TOWERS[config["model_type"]].family
+        named = [*fields.fields.values(), *(each for _, each in fields.switches.values())]
+        known = {name for each in named if isinstance(each, Key) for name in each.names}
+        assert {f"vision_config.{name}" for name in tower.keys() - {"model_type"}} <= known
+    if text is not None:  # a multimodal model
         assert set(config) <= {
             "model_type", "architectures", "torch_dtype", "quantization_config", "tie_word_embeddings"
         }  # fmt: skip

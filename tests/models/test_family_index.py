@@ -13,7 +13,7 @@ from roofmodel.models import families
 from roofmodel.models.families.multimodal import COMPOSITES
 
 INDEX = families.MODEL_TYPES | families.CUSTOM_CODE_MODEL_TYPES
-DATA_MODULES = {"multimodal", "unsupported"}  # modules that define no family
+DATA_MODULES = {"multimodal", "unsupported", "vision_towers"}  # modules with no family of MODEL_TYPES
 PRINT_LOADED_FAMILIES = """
 import sys
 from roofmodel.models import hub

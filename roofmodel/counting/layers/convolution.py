@@ -250,12 +250,20 @@ STEPS: dict[type, Callable[[Any, Context, str, FeatureMap, str, str], Operator]]
 def patches(table: Patches, hidden: Number, step: Step) -> Iterator[Operator]:
     """Image patches as tokens `x[b t d]`: a non-overlapping convolution, special tokens, position embedding."""
     context, pixels = Context(step, "embedding"), FeatureMap(table.channels, *step.image)
-    filters = Convolution("patches", hidden, table.patch, table.patch, bias=True)
+    filters = Convolution("patches", hidden, table.patch, table.patch, bias=table.bias)
     yield from steps([filters], context, pixels, "image", "y")
     rows = table.tokens(table.image)
     build = context.build(output_map([filters], pixels), d=hidden, t=step.tokens, p=rows)
     special = "".join(f" E_{name}[d]" for name in table.special)
     yield build.operator("embedding.tokens", "embedding", f"y[b d i j]{special} -> x[b t d]", kind="elementwise")
+    if table.positions:
+        yield from _positions(table, hidden, step, build)
+    if table.norm:
+        yield norm(build, "patches", table.norm, "x[b t d]", "x[b t d]")
+
+
+def _positions(table: Patches, hidden: Number, step: Step, build: Builder) -> Iterator[Operator]:
+    """The addition of a learned vector for each position; the table is resized for images of another size."""
     position = "E_position[p d]"
     if step.image != table.image:
         position = "e[t d]"

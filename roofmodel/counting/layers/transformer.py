@@ -47,6 +47,8 @@ def attention(att: Attention, block: BlockContext) -> Iterator[Operator]:
         if att.selection:
             blocks = att.selection.block_size, att.selection.blocks
             return {"s": attended_blocks(step, *blocks), "t:s": pairs_in_blocks(step, *blocks)}
+        if att.image_window:  # eager attention, too, computes one window after the other
+            return {"s": step.tokens, "t:s": att.image_window.pairs(step.image)}
         sizes = {
             "s": attended(step, att.window, att.window_evicts, att.chunked),
             "t:s": pairs(step, att.window, block.causal, att.window_evicts, att.chunked),

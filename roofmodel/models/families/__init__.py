@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from roofmodel.models.architecture import HeadStage, Network
+from roofmodel.models.architecture import HeadStage, Network, Projector
 from roofmodel.models.fields import CORE, FIELDS, NETWORK_FIELDS, FieldType, Key
 
 
@@ -33,6 +33,7 @@ class Family(NamedTuple):
     refuses: tuple[str, ...] = ()  # keys that, if true, add unsupported operators
     variants: Mapping[str, tuple[str, ...]] = {}  # other families, with the keys that, if true, select them
     config: str = ""  # name of the config class, if it is not the prefix + Config
+    projectors: Callable[[Mapping[str, Any]], tuple[Projector, ...]] | None = None  # of a vision tower
 
     @property
     def config_class(self) -> str:
