@@ -86,6 +86,11 @@ def _requests(service: ServingEstimate) -> str:
             f"have a place; {float(request.requests) / service.capacity:.0%} of the "
             f"{units.significant(service.capacity)} requests/s that the engines serve at most"
         )
+    elif service.prefill:
+        places = (
+            f"{units.significant(times.requests_per_second * times.tpot * (service.mean_osl - 1))} decode on average, "
+            f"{service.running} have a place"
+        )
     elif request.concurrency and request.concurrency > service.running:
         places = (
             f"{service.running} run at a time, {request.concurrency - service.running} wait, "
@@ -94,7 +99,8 @@ def _requests(service: ServingEstimate) -> str:
     else:
         places = "all have a place"
     prompts = (
-        "prompts in steps of their own" if service.mean_step.workload.engine.prompts_first
+        f"prefill engines compute {loop.prefill_busy:.0%} of the time" if loop.prefill_busy is not None
+        else "prompts in steps of their own" if service.mean_step.workload.engine.prompts_first
         else f"{loop.chunk_share:.0%} of the steps also compute prompts"
     )  # fmt: skip
     return f"{places}\n{units.significant(loop.decodes)} decode in a mean step, {prompts}"
@@ -119,8 +125,17 @@ def _setting(service: ServingEstimate) -> Iterator[tuple[str, str]]:
         parts.append(f"draft {request.draft}")
     yield "requests", ", ".join(parts)
     parallel = step.workload.parallel
-    engines = service.gpus // parallel.gpus
-    copies = [f"{engines} engines, each on {units.count(parallel.gpus, 'GPU')}"] * (engines > 1)
+    copies = []
+    if prefill := service.prefill:
+        yield (
+            "prefill",
+            f"{prefill.number} × {request.prefill} ({units.count(prefill.gpus, 'GPU')}); the KV cache of a prompt is "
+            f"sent in {units.seconds(prefill.transfer)}",
+        )
+        of_decode = units.count(service.gpus - prefill.gpus, "GPU")
+        yield "decode", f"{request.decode_engines or 1} × {request.decode} ({of_decode})"
+    elif (engines := service.gpus // parallel.gpus) > 1:
+        copies = [f"{engines} engines, each on {units.count(parallel.gpus, 'GPU')}"]
     _, _, workload = facts["workload"].partition(" · ")
     yield "engine", ", ".join([*copies, workload])
     yield "ceilings", facts["ceilings"]

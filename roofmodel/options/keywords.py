@@ -8,6 +8,7 @@ from roofmodel.options.values import (
     ComputeFormat,
     DataParallel,
     Dtype,
+    EngineLayout,
     EngineName,
     EngineOption,
     LatentMode,
@@ -93,6 +94,10 @@ class EstimateOptions(WorkloadOptions, total=False):
     draft: Model | None
     draft_tokens: int | None
     acceptance: float | None
+    prefill: EngineLayout | None
+    prefill_engines: int | None
+    decode: EngineLayout | None
+    decode_engines: int | None
 
 
 class GridOptions(TypedDict, total=False):
@@ -110,6 +115,10 @@ class GridOptions(TypedDict, total=False):
     draft: Names | None
     draft_tokens: Numbers | None
     acceptance: float | str | Iterable[float | str] | None
+    prefill: Names | None
+    prefill_engines: Numbers | None
+    decode: Names | None
+    decode_engines: Numbers | None
     phase: Names | None
     batch: Numbers | None
     seq: Numbers | None

@@ -262,6 +262,37 @@ def requests_per_second(option: str, value: object) -> float:
     return rate
 
 
+EngineLayout = str | Mapping[str, int]
+"""The layout of one of several kinds of engines: `tp=4,ep=4`, or a mapping of these names to numbers."""
+LAYOUT_NAMES = ("tp", "pp", "ep", "dp")
+MAX_LAYOUT_SIZE = 1024
+
+
+def engine_layout(option: str, value: object) -> str:
+    """A layout as text such as `tp=4,ep=4`, from such text or a mapping. Raises WorkloadError for another value."""
+    pairs = value.items() if isinstance(value, Mapping) else (
+        part.strip().partition("=")[::2] for part in as_text(value).split(",") if part.strip()
+    )  # fmt: skip
+    sizes = dict[str, int]()
+    for key, size in pairs:
+        text = as_text(size)
+        if key not in LAYOUT_NAMES:
+            raise WorkloadError(
+                Option(option), f": {shorten(key)} is none of tp, pp, ep and dp; try ", Option(option, "tp=4,ep=4")
+            )
+        if key in sizes:
+            raise WorkloadError(Option(option), f": {key} is given twice")
+        number = int(text) if re.fullmatch("[0-9]{1,9}", text) else 0
+        if not 1 <= number <= MAX_LAYOUT_SIZE:
+            raise WorkloadError(
+                Option(option), f": {key} is {shorten(size)}; it must be a whole number from 1 to {MAX_LAYOUT_SIZE}"
+            )
+        sizes[key] = number
+    if not sizes:
+        raise WorkloadError(Option(option), " is empty; try ", Option(option, "tp=4,ep=4"))
+    return ",".join(f"{key}={sizes[key]}" for key in LAYOUT_NAMES if key in sizes)
+
+
 def probability(option: str, value: object) -> float:
     """A number from 0 to 1."""
     try:

@@ -17,6 +17,7 @@ from roofmodel.options.values import (
     DataParallel,
     Declared,
     Dtype,
+    EngineLayout,
     EngineName,
     EngineOption,
     LatentMode,
@@ -35,6 +36,7 @@ from roofmodel.options.values import (
     Sustained,
     checked_value,
     declared_options,
+    engine_layout,
     flag,
     image_size,
     layer_counts,
@@ -481,9 +483,11 @@ def non_default_options(options: Mapping[str, Any], used: Collection[str] = ()) 
 # --- The requests of `--phase serve` ---------------------------------------------------------------
 
 REQUESTS, SPECULATION = "Requests of --phase serve", "Speculative decoding"
+SEPARATE = "Separate engines of --phase serve"
 """Groups of options in `--help`."""
 MAX_IN_FLIGHT = 100_000
 """The simulation takes a time that grows with the requests in flight."""
+MAX_ENGINES = 256
 Draft = Annotated[
     Model | None,
     Declared(
@@ -535,6 +539,24 @@ class ServeRequest(NamedTuple):
     draft: Draft = None
     draft_tokens: DraftTokens = None
     acceptance: Acceptance = None
+    prefill: Annotated[
+        EngineLayout | None,
+        Declared(
+            SEPARATE,
+            "Layout of engines that only compute prompts, such as tp=4,ep=4; --decode has that of the others.",
+            check=engine_layout,
+        ),
+    ] = None
+    prefill_engines: Annotated[
+        int | None, Declared(SEPARATE, "Number of these engines (default: 1).", minimum=1, maximum=MAX_ENGINES)
+    ] = None
+    decode: Annotated[
+        EngineLayout | None,
+        Declared(SEPARATE, "Layout of engines that only decode, such as tp=8,ep=64,dp=8.", check=engine_layout),
+    ] = None
+    decode_engines: Annotated[
+        int | None, Declared(SEPARATE, "Number of these engines (default: 1).", minimum=1, maximum=MAX_ENGINES)
+    ] = None
 
 
 def requests_of(options: Any) -> dict[str, Any]:
@@ -554,4 +576,11 @@ def serve_request(given: Mapping[str, Any]) -> ServeRequest:
             Option("concurrency"), " and ", Option("requests"), " exclude each other: a closed loop keeps a number of "
             "requests in flight, in an open one they arrive at random; leave out one of the two"
         )  # fmt: skip
+    separate = {"prefill": "tp=4", "decode": "tp=4"}
+    if of_engines := next((name for name in (*separate, "prefill_engines", "decode_engines") if name in given), None):
+        for name, example in separate.items():
+            if name not in given:
+                raise WorkloadError(
+                    Option(of_engines, given[of_engines]), " needs ", Option(name), "; try ", Option(name, example)
+                )
     return valid_request(ServeRequest, given)

@@ -97,7 +97,7 @@ def decode_rates(
         served.device.id, served.layout, resolved(served), sequences,
         tpot=tuple(t / times.accepted for t in step[:3]),
         requests=tuple(sequences * times.accepted / ((traffic.osl - 1) * step[at]) for at in (0, 2, 1)),
-        memory=memory, usable=served.usable, step=step, cache=_cache_of_prompt(served, traffic),
+        memory=memory, usable=served.usable, step=step, cache=cache_of_prompt(served, traffic.isl),
     )  # fmt: skip
 
 
@@ -122,7 +122,7 @@ def prefill_rates(served: ServingReplica, traffic: RequestLengths, weights: Sequ
         served.device.id, served.layout, resolved(served), prompts,
         ttft=tuple(t * (1 - (pp - 1) / pp * busy) + outside for t in step[:3]),
         requests=tuple(prompts / (step[at] * busy) for at in (0, 2, 1)),
-        memory=memory, step=step, cache=_cache_of_prompt(served, traffic),
+        memory=memory, step=step, cache=cache_of_prompt(served, traffic.isl),
     )  # fmt: skip
 
 
@@ -135,9 +135,14 @@ def _at(step: StepTimes, places: Array) -> StepTimes:
     return StepTimes._make(np.broadcast_to(value, size)[places] for value in step)
 
 
-def _cache_of_prompt(served: ServingReplica, traffic: RequestLengths) -> Number:
+def cache_of_prompt(served: ServingReplica, isl: Number) -> Number:
     """Bytes per GPU of the KV cache of one prompt, on the pipeline stage with most of it."""
-    return max(stored_cache(served, traffic.isl))
+    return max(stored_cache(served, isl))
+
+
+def transfer_seconds(sent: Number, received: Number, link: ServiceLink) -> float:
+    """Seconds to send the KV cache of a prompt: bytes per GPU of the engine that sends and of the one that receives."""
+    return float(max(sent, received) / link.bandwidth)
 
 
 class ServiceLink(NamedTuple):
@@ -236,7 +241,7 @@ class _Pair:
         self, prefill: PrefillRates, queue: Queue | None, decode: DecodeRates, link: ServiceLink, common: EngineMatching
     ) -> None:
         self.prefill, self.queue, self.decode, self.common, self.most = prefill, queue, decode, common, link.most
-        self.transfer = float(max(prefill.cache, decode.cache) / link.bandwidth)
+        self.transfer = transfer_seconds(prefill.cache, decode.cache, link)
         limit = common.targets.ttft
         self.limit = inf if limit is None else limit - self.transfer
         """Seconds of wait and prefill at most."""

@@ -6,6 +6,9 @@ runs for the expected times of steps, for both ends of their interval, and for t
 
 More requests than the KV cache or the engine's limit of sequences takes wait. With random arrivals the wait has no end
 unless they are rarer than what the engines serve; that is simulated first, as a closed loop with all places taken.
+
+With separate engines for prefill and decode (`separate.py`) one simulation has all engines of both kinds, each with its
+own requests. Each pipeline stage and each replica that shares experts is an engine of the simulation.
 """
 
 from __future__ import annotations
@@ -19,15 +22,21 @@ from roofmodel.engines.engine import Engine, default_for
 from roofmodel.errors import AnswerNote, Option, Text, WorkloadError
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers import units
-from roofmodel.options.workload import MAX_IN_FLIGHT, ServeRequest
+from roofmodel.options.workload import ServeRequest
 from roofmodel.plan.layouts import Formats, Layout
-from roofmodel.plan.serving import largest_batch
-from roofmodel.plan.speculation import Speculation, check_generates, speculation_of, stored_with_draft
-from roofmodel.plan.step_times import ServingReplica, replica, stored_weights
+from roofmodel.plan.speculation import Speculation, check_generates, speculation_of
+from roofmodel.plan.step_times import ServingReplica, replica
+from roofmodel.serve.separate import (
+    SeparatePrefill,
+    layout_of,
+    prefill_engines,
+    running_sequences,
+    separate_layout,
+)
 from roofmodel.serve.simulation import ClientLoad, LoopResult, StepSeconds, gap_at, simulate
 from roofmodel.serve.step_table import KINDS, StepTable
 from roofmodel.serve.totals import ServiceTimes
-from roofmodel.steps.capacity import fewest_requests, server_starts
+from roofmodel.steps.capacity import fewest_requests
 from roofmodel.steps.estimate import Estimate, estimate
 from roofmodel.steps.placed import under_load
 
@@ -59,6 +68,7 @@ class ServingEstimate(NamedTuple):
     host_seconds: float  # of a mean step
     outside: float  # seconds of a request outside the steps
     mean_osl: float
+    prefill: SeparatePrefill | None = None  # separate ones
 
     @property
     def times(self) -> ServiceTimes:
@@ -82,7 +92,7 @@ def service(
             )  # fmt: skip
     check_generates(arch)
     speculation = speculation_of(arch, request, drafter)
-    layout = Layout(*(options.get(name) or 1 for name in Layout._fields))
+    layout = layout_of(options if request.decode is None else separate_layout("decode", request, options))
     options = {name: value for name, value in options.items() if value is not None and name not in Layout._fields}
     tokens = request.isl + request.osl
     if options.get("max_len", tokens) < tokens:
@@ -94,16 +104,27 @@ def service(
         options.setdefault("max_len", tokens)
     options.setdefault("sustained", "on" if device.power else "off")
     served = _engine(arch, device, layout, options)
-    running = _running(served, speculation, request)
+    running = running_sequences(served, speculation, tokens)
     isl, osl = (max(2, round((1 + request.length_ratio) / 2 * length)) for length in (request.isl, request.osl))
-    lanes, engines = served.sequences_per_batch, request.replicas * layout.engines
-    parts = _parts(request.concurrency or running * lanes * engines, engines)
-    largest = max(ceil(in_flight / lanes) for _, in_flight in parts)
-    start = fewest_requests(served.starts)
+    prefill = None
+    if request.prefill is not None:
+        of_prefill = layout_of(separate_layout("prefill", request, {}))
+        one = _engine(arch, device, of_prefill, options)
+        prefill = prefill_engines(one, served, of_prefill, request, isl)
+    lanes, engines = served.sequences_per_batch, (request.decode_engines or request.replicas) * layout.engines
+    places = running * lanes * engines
+    # the requests that one simulation has: those of a microbatch, or all of separate engines
+    independent, shares = (1, 1) if prefill else (engines, lanes)
+    parts = _parts(request.concurrency or places + (prefill.at_once if prefill else 0), independent)
+    largest = max(ceil(in_flight / shares) for _, in_flight in parts)
+    start = fewest_requests((prefill.served if prefill else served).starts)
     budget = start.token_budget if start else None
     cached = min(int(request.prefix_hit * isl), isl - 1)
     chunk = min(request.chunk or largest * request.isl, budget or largest * request.isl, largest * request.isl)
-    table = StepTable(served, speculation, min(largest, running), (isl - cached, cached, osl), chunk)
+    lengths = (isl - cached, cached, osl)
+    of_one = ceil(largest / (engines * lanes)) if prefill else largest
+    table = StepTable(served, speculation, min(of_one, running), lengths, 1 if prefill else chunk)
+    of_prompts = StepTable(prefill.served, None, 1, lengths, chunk) if prefill else None
     host = served.work.engine.host
     outside = float(host.outside_steps(isl))
     load = ClientLoad(
@@ -112,12 +133,17 @@ def service(
         accepted=1.0 if speculation is None else speculation.accepted,
         verified=1 if speculation is None else speculation.tokens + 1, prompts_first=served.work.engine.prompts_first,
     )  # fmt: skip
+    if prefill:
+        load = load._replace(
+            prefillers=prefill.lanes, decoders=engines * lanes, most_prompts=prefill.running, transfer=prefill.transfer
+        )
     rate = None if request.requests is None else float(request.requests)
     found = {
         kind: [
             _steady(
-                load._replace(sequences=ceil(in_flight / lanes), outside=0.0 if kind == "bound" else outside),
-                table.of(kind), rate and rate / (engines * lanes),
+                load._replace(sequences=ceil(in_flight / shares), outside=0.0 if kind == "bound" else outside),
+                table.of(kind), None if of_prompts is None else of_prompts.of(kind),
+                rate and rate / (independent * shares),
             )
             for _, in_flight in parts
         ]
@@ -125,23 +151,26 @@ def service(
     }  # fmt: skip
     loop, capacity = found["seconds"][-1]
     if rate is not None and isinf(loop.latency):
-        raise _too_many(rate, capacity * lanes * engines, request.replicas)
+        raise _too_many(rate, capacity * independent * shares, request)
     times = {kind: _together(parts, [each.loop for each in results], rate) for kind, results in found.items()}
     step = _mean_step(arch, device, layout, options, loop, lanes)
     calibrated = step.phases[0].expected is not None
     if calibrated:
         times |= zip(("low", "high", "bound"), _ordered(times), strict=True)
-    notes = (*_notes(served, speculation, request), *_endless(times["high"] if calibrated else times["bound"], rate))
+    notes = (
+        *_notes(served, prefill, speculation, request),
+        *_endless(times["high"] if calibrated else times["bound"], rate),
+    )
     return ServingEstimate(
         request=request, mean_step=step._replace(notes=(*notes, *step.notes)),
         loop=loop if calibrated else found["bound"][-1].loop,
         expected=times["seconds"] if calibrated else None, low=times["low"] if calibrated else None,
         high=times["high"] if calibrated else None, bound=times["bound"],
-        running=running * lanes * engines, gpus=layout.gpus * request.replicas,
-        capacity=None if rate is None else capacity * lanes * engines,
+        running=places, gpus=engines * layout.engine.gpus + (prefill.gpus if prefill else 0),
+        capacity=None if rate is None else capacity * independent * shares,
         chunk=min(filter(None, (request.chunk, budget)), default=None),
         host_seconds=float(host.step + host.sequence * loop.decodes + host.prompt_token * loop.prompt_tokens),
-        outside=outside, mean_osl=(1 + request.length_ratio) / 2 * request.osl,
+        outside=outside, mean_osl=(1 + request.length_ratio) / 2 * request.osl, prefill=prefill,
     )  # fmt: skip
 
 
@@ -152,28 +181,34 @@ class _Steady(NamedTuple):
     capacity: float
 
 
-def _steady(load: ClientLoad, seconds: StepSeconds, rate: float | None) -> _Steady:
+def _steady(
+    load: ClientLoad, seconds: StepSeconds, of_prompts: StepSeconds | None, rate: float | None
+) -> _Steady:  # fmt: skip
     """The closed loop, or with a rate the open one. If more requests arrive than are served, the wait is endless."""
-    loop = simulate(load, seconds)
+    loop = simulate(load, seconds, of_prompts)
     capacity = load.sequences / loop.latency
     if rate is None:
         return _Steady(loop, capacity)
     if rate >= capacity:
         return _Steady(loop._replace(ttft=inf, latency=inf, waiting=inf), capacity)
     in_flight = min(load.sequences, ceil(rate * loop.latency))
-    return _Steady(simulate(load._replace(rate=rate, sequences=in_flight), seconds), capacity)
+    return _Steady(simulate(load._replace(rate=rate, sequences=in_flight), seconds, of_prompts), capacity)
 
 
 class OverloadError(WorkloadError):
     """More requests arrive than the engines serve."""
 
 
-def _too_many(rate: float, capacity: float, replicas: int) -> OverloadError:
+def _too_many(rate: float, capacity: float, request: ServeRequest) -> OverloadError:
     served = units.significant(capacity)
+    more = (
+        ["more ", Option("prefill_engines"), " or ", Option("decode_engines")] if request.prefill is not None
+        else [Option("replicas", int(rate / (0.8 * capacity) * request.replicas) + 1)]
+    )  # fmt: skip
     return OverloadError(
         Option("requests", f"{rate:g}/s"), f": the engines serve {served} requests/s at most, and the wait would grow "
         "without end; try ", Option("requests", f"{units.significant(0.8 * capacity)}/s"), " or ",
-        Option("replicas", int(rate / (0.8 * capacity) * replicas) + 1),
+        *more,
     )  # fmt: skip
 
 
@@ -202,23 +237,6 @@ def _engine(arch: Architecture, device: Device, layout: Layout, options: Mapping
 
 _OF_REPLICA = ("memory_utilization", "routing", "engine", "engine_option")
 """Options that `replica` has as parameters."""
-
-
-def _running(served: ServingReplica, speculation: Speculation | None, request: ServeRequest) -> int:
-    """The sequences that run at a time in a microbatch: as many as the KV cache has tokens for, at their full lengths,
-    and at most those of the engine's limit. Raises WorkloadError where there is none."""
-    tokens, lanes = request.isl + request.osl, served.sequences_per_batch
-    limits = [largest_batch(served, stored_with_draft(served, stored_weights(served), speculation, tokens))]
-    if start := fewest_requests(server_starts(served.arch, served.device, served.work, max_len=tokens)):
-        limits.append(int(start.max_concurrency / lanes))
-        if start.max_seqs is not None:
-            limits.append(start.max_seqs // served.layout.pp)
-    if not min(limits):
-        raise WorkloadError(
-            f"does not fit: no request of {tokens} tokens has a place in the KV cache of an engine on "
-            f"{units.count(served.layout.gpus, 'GPU')}; try more ", Option("tp"), " or ", Option("weights", "int4"),
-        )  # fmt: skip
-    return min(*limits, MAX_IN_FLIGHT)
 
 
 def _parts(requests: int, engines: int) -> list[tuple[int, int]]:
@@ -276,7 +294,9 @@ def _mean_step(
     return estimate(arch, device, phase="decode", batch=batch, context=round(loop.context), **options, **of_engine)
 
 
-def _notes(served: ServingReplica, speculation: Speculation | None, request: ServeRequest) -> list[Text]:
+def _notes(
+    served: ServingReplica, prefill: SeparatePrefill | None, speculation: Speculation | None, request: ServeRequest
+) -> list[Text]:
     notes: list[Text] = []
     if served.arch.max_tokens is not None and request.isl + request.osl > served.arch.max_tokens:
         notes.append(
@@ -293,6 +313,7 @@ def _notes(served: ServingReplica, speculation: Speculation | None, request: Ser
                 "and the cache of the draft leave room for fewer requests"
             )
         )
-    if served.layout.joint_replicas > 1:
+    shared = [served.layout, *([prefill.served.layout] if prefill else [])]
+    if any(layout.joint_replicas > 1 for layout in shared):
         notes.append(AnswerNote("replicas that share experts are assumed to compute their prompts in the same steps"))
     return notes

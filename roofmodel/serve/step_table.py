@@ -65,7 +65,7 @@ class StepTable:
         further = [shape.total * computed for shape in self.shapes]
         self._tables = dict[str, _StepTimes]()
         mixed, apart = every[1].mixed, every[1].prompts
-        evaluated = [mixed(chunk), mixed(longer), apart(chunk), apart(longer)]
+        evaluated = [mixed(chunk), mixed(longer), *map(_pipelined, (apart(chunk), apart(longer)))]
         self.host = served.work.engine.host
         for kind in KINDS:
             at_contexts = np.array([_of(each.decode, kind, sizes.shape) for each in every]).T
@@ -78,6 +78,12 @@ class StepTable:
     def of(self, kind: str) -> _StepTimes:
         """The times of a kind as a function: see `simulation.StepSeconds`."""
         return self._tables[kind]
+
+
+def _pipelined(prefill: StepTimes) -> StepTimes:
+    """The step of a prefill that others precede and follow, without the time in which a pipeline fills and empties."""
+    busy = 1 - prefill.idle / prefill.seconds
+    return prefill._replace(**{kind: getattr(prefill, kind) * busy for kind in KINDS})
 
 
 def _of(times: StepTimes, kind: str, shape: tuple[int, ...]) -> Array:

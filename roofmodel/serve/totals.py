@@ -73,7 +73,18 @@ TOTALS = Table(
         ),
         Column(
             "wait_seconds", "wait", SECONDS, lambda s: s.expected and s.expected.waiting, priority=2,
-            meaning="the part of `ttft_seconds` between the arrival at the engine and the first chunk of the prompt",
+            meaning="the part of `ttft_seconds` between the arrival at the engine and the first chunk of the prompt, "
+            "and for a place in a decode engine",
+        ),
+        Column(
+            "transfer_seconds", unit=SECONDS, value="prefill.transfer",
+            meaning="the part of `ttft_seconds` in which the KV cache goes to a decode engine; null if no separate "
+            "engines compute the prompts",
+        ),
+        Column(
+            "prefill_busy_share", unit=PERCENT, value="loop.prefill_busy",
+            meaning="share of the time in which a prefill engine computes; null if no separate engines compute the "
+            "prompts",
         ),
         Column(
             "output_tokens_per_second", "tokens/s", RATE, lambda s: output_rate(s.expected, s.mean_osl),

@@ -70,7 +70,9 @@ def serving_sweep(
             rows.append({**dict.fromkeys((*COLUMNS, *SERVING_COLUMNS)), **labels, "note": str(error)})
         else:
             step = found.mean_step
-            labels |= {**labels_of(arch, step.workload), **_layout(others), "phase": SERVE, "chunk": found.chunk}
+            labels |= {**labels_of(arch, step.workload), "phase": SERVE, "chunk": found.chunk}
+            if not found.prefill:
+                labels |= _layout(others)
             cases.append(GridCase(labels, ((),) * 4, arch, device, cost))
             rows.append({**dict.fromkeys((*COLUMNS, *SERVING_COLUMNS)), **labels, **_results(found, cost)})
             notes |= dict.fromkeys(step.notes)

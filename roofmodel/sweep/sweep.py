@@ -20,7 +20,15 @@ from roofmodel.engines.engine import Engine
 from roofmodel.engines.former_options import removed_option
 from roofmodel.errors import AnswerNote, Message, Option, Text, WarningNote, WorkloadError, choices, joined, shorten
 from roofmodel.models.architecture import Architecture
-from roofmodel.options.values import SERVE, Declared, RoutingMode, checked_value, settings_axis
+from roofmodel.options.values import (
+    SERVE,
+    Declared,
+    RoutingMode,
+    as_sequence,
+    checked_value,
+    engine_layout,
+    settings_axis,
+)
 from roofmodel.options.workload import DECLARED, REMOVED, Options, key_of
 from roofmodel.report.conditions import Condition
 from roofmodel.steps.estimate import totals
@@ -192,7 +200,11 @@ def axis(name: str, axis_values: object, declared: Mapping[str, Declared]) -> li
         return grid.numbers(name, axis_values, option.minimum, int(option.maximum), limit)
     if option.kind == "power":
         return grid.powers(name, axis_values)
-    values = [checked_value(name, value, option) for value in grid.names(axis_values)]
+    if option.check is engine_layout:  # a text is one layout, which has commas itself
+        several = [axis_values] if isinstance(axis_values, Mapping) else as_sequence(axis_values)
+    else:
+        several = grid.names(axis_values)
+    values = [checked_value(name, value, option) for value in several]
     return _routings(values) if name == "routing" else values
 
 
