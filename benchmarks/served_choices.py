@@ -43,16 +43,16 @@ def front_point(each: RowErrors) -> FrontPoint:
     return FrontPoint(rate(row.ttft, row.tpot), rate(ttft, tpot), 1 / row.tpot, 1 / tpot)
 
 
-def fronts(every: Iterable[RowErrors]) -> dict[tuple[object, ...], list[list[FrontPoint]]]:
-    """The fronts of the layouts of each choice: one model, GPU, formats, engine and pair of lengths."""
-    choices: dict[tuple[object, ...], dict[object, list[FrontPoint]]] = {}
+def fronts(every: Iterable[RowErrors], smallest: int) -> dict[tuple[object, ...], list[list[RowErrors]]]:
+    """The fronts of at least so many rows, by the layouts of each choice: one model, GPU, formats, engine and pair of
+    lengths."""
+    choices: dict[tuple[object, ...], dict[object, list[RowErrors]]] = {}
     for each in every:
         row = each.row
         choice = (row.model, row.hw, row.formats, row.engine, row.version, row.isl, row.osl, row.drawn)
-        choices.setdefault(choice, {}).setdefault(row.layout, []).append(front_point(each))
+        choices.setdefault(choice, {}).setdefault(row.layout, []).append(each)
     found = {
-        choice: [points for points in by_layout.values() if len(points) >= SMALLEST_FRONT]
-        for choice, by_layout in choices.items()
+        choice: [some for some in layouts.values() if len(some) >= smallest] for choice, layouts in choices.items()
     }
     return {choice: layouts for choice, layouts in found.items() if layouts}
 
@@ -85,8 +85,10 @@ def table_of_choices(table: Path, every: Sequence[RowErrors]) -> str:
         "| predicted / measured front |",
         "|---|---|" + "---:|" * 7,
     ]
-    kinds = by_name(((choice[3], has_experts(model_of(table, str(choice[0])))), layouts)
-                    for choice, layouts in fronts(every).items())  # fmt: skip
+    kinds = by_name(
+        ((choice[3], has_experts(model_of(table, str(choice[0])))), [[*map(front_point, some)] for some in layouts])
+        for choice, layouts in fronts(every, SMALLEST_FRONT).items()
+    )
     for (engine, has_moe), some in sorted(kinds.items(), key=str):
         errors = [maximum_error(points) for layouts in some for points in layouts]
         losses = [lost(layouts) for layouts in some if len(layouts) > 1]

@@ -16,6 +16,7 @@ from statistics import mean, median
 from typing import NamedTuple
 
 from benchmarks.errors import by_name
+from benchmarks.served_choices import fronts
 from benchmarks.served_loop import latencies_of
 from benchmarks.served_rows import RowErrors, ServedRow, errors, replica_of, rows
 from roofmodel.compare.serving.host_fit import HostSample, fit_host
@@ -33,16 +34,13 @@ class FrontErrors(NamedTuple):
     ttft: list[tuple[float, float]]
 
 
-def fronts(every: Sequence[RowErrors]) -> Iterator[list[ServedRow]]:
-    """The rows of each front, ascending."""
-    pairs = (
-        ((row.model, row.hw, row.layout, row.formats, row.engine, row.version, row.isl, row.osl, row.drawn), row)
-        for row in (each.row for each in every)
-    )
-    for some in by_name(pairs).values():
-        distinct = {row.batch: row for row in some}
-        if len(distinct) >= SMALLEST_FRONT:
-            yield [distinct[batch] for batch in sorted(distinct)]
+def distinct_rows(every: Sequence[RowErrors]) -> Iterator[list[ServedRow]]:
+    """The rows of each front at different concurrencies, ascending."""
+    for layouts in fronts(every, SMALLEST_FRONT).values():
+        for some in layouts:
+            distinct = {each.row.batch: each.row for each in some}
+            if len(distinct) >= SMALLEST_FRONT:
+                yield [distinct[batch] for batch in sorted(distinct)]
 
 
 def front_errors(table: Path, front: Sequence[ServedRow]) -> FrontErrors:
@@ -99,7 +97,7 @@ def main() -> None:
     table = arguments.table
     of_file = errors(table, rows(table, Counter()), lambda engine: engine)
     possible = [each for each in of_file if each.tpot.bound <= 0]
-    chosen = [*fronts(possible)][:: arguments.every]
+    chosen = [*distinct_rows(possible)][:: arguments.every]
     sys.stdout.write(table_of_fronts([front_errors(table, front) for front in chosen]) + "\n")
 
 
