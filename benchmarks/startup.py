@@ -20,10 +20,12 @@ from pathlib import Path
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 PYTHON = sys.executable
-ROOF = [PYTHON, "-m", "roofmodel", "estimate", "gpt2-xl", "--hw", "a100"]
-KERNELS = [PYTHON, "-m", "roofmodel", "kernels", str(EXAMPLES / "ncu_by_hand.csv")]
-PLOT = [PYTHON, "-m", "roofmodel", "plot", str(EXAMPLES / "ncu_by_hand.csv")]
-TRACE = [PYTHON, "-m", "roofmodel", "trace", str(EXAMPLES / "training_by_hand.json")]
+# What the installed command `roof` executes; `python -m` also loads runpy, which its users never wait for.
+COMMAND = [PYTHON, "-c", "import sys; from roofmodel.__main__ import main; sys.exit(main())"]
+ROOF = [*COMMAND, "estimate", "gpt2-xl", "--hw", "a100"]
+KERNELS = [*COMMAND, "kernels", str(EXAMPLES / "ncu_by_hand.csv")]
+PLOT = [*COMMAND, "plot", str(EXAMPLES / "ncu_by_hand.csv")]
+TRACE = [*COMMAND, "trace", str(EXAMPLES / "training_by_hand.json")]
 PICTURE = """
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
