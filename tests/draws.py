@@ -227,6 +227,16 @@ class Draw:
             "index_head_dim": latent["qk_rope_head_dim"] + self.rng.randint(1, 6),
         }
 
+    def shared_latents(self) -> dict[str, Any]:
+        """Layers without rotary embedding, and layers that use the latents of an earlier one of the same kind."""
+        rotary = [self.one(0, 1) for _ in range(self.layers)]
+        sources: list[int] = []
+        for layer, kind in enumerate(rotary):
+            # the class keeps one shared source of each kind
+            first = rotary.index(kind)
+            sources.append(self.one(layer, first))
+        return self.one({}, {"no_rope_layers": rotary}, {"no_rope_layers": rotary, "kv_source_layers": sources})
+
     def block_sparse(self) -> dict[str, Any]:
         """Attention to selected blocks in some layers, in the keys of the class or of the published checkpoint."""
         sparse = [self.rng.randint(0, 1) for _ in range(self.layers)]
@@ -840,6 +850,14 @@ RECIPES: dict[str, Callable[[Draw], dict[str, Any]]] = {
     "deepseek_v3": lambda d: d.latent() | d.routed() | d.dense_first(),
     "deepseek_v32": lambda d: d.indexed() | d.routed() | d.dense_first() | d.sparse_types(),
     "glm_moe_dsa": lambda d: d.indexed() | d.routed() | d.dense_first() | d.sparse_types() | d.index_layers(),
+    "mistral_large4_text": lambda d: (
+        {name: value for name, value in d.indexed().items() if name != "q_lora_rank"}
+        | d.routed()
+        | d.dense_first()
+        | d.sparse_types()
+        | d.index_layers()
+        | d.shared_latents()
+    ),
     "axk1": lambda d: (
         d.latent()
         | d.routed()

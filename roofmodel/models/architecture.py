@@ -26,6 +26,7 @@ from roofmodel.models.layers import (
     KINDS,
     Attention,
     Embedding,
+    LatentAttention,
     Layer,
     MoE,
     Norm,
@@ -460,5 +461,5 @@ def pipeline_obstacles(arch: Architecture) -> Iterator[str]:
         yield "has relative positions that all layers share"
     if isinstance(table, Embedding) and table.per_layer:
         yield "has an embedding with an input for every layer"
-    if any(isinstance(part, Attention) and part.kv_sharing for part in arch.stack.parts):
+    if any(isinstance(part, Attention | LatentAttention) and part.kv_sharing for part in arch.stack.parts):
         yield "has layers that reuse the keys and values of earlier ones"

@@ -208,6 +208,8 @@ FIELDS: dict[str, tuple[FieldType, Any]] = {
     "latent_rotary": (FLAG, True),  # whether the key part shared by all heads has rotary embedding
     "latent_gate": (GATE, ""),  # on the heads' outputs, per head or per element
     "latent_sinks": (FLAG, False),
+    "latent_query_scale": (FLAG, False),  # queries are scaled by position, with two learned numbers per head
+    "latent_sources": (INDICES, None),  # per layer, the layer whose latents it uses, if not its own
     "index_topk": (SIZE, None),  # tokens that the indexer selects for each query
     "index_blocks": (SIZE, None),  # blocks of keys that the indexer selects for each query
     "index_block_size": (SIZE, 1),  # keys of a block
@@ -398,6 +400,7 @@ def check(fields: Fields, facts: Mapping[str, Fact], where: ConfigLocation) -> N
     checked = _CheckedFields(fields, facts, where)
     _check_heads(checked)
     _check_layers(checked)
+    _check_latent_sources(checked)
     _check_experts_and_positions(checked)
     _check_mixers(checked)
 
@@ -465,12 +468,25 @@ def _check_layers(checked: _CheckedFields) -> None:
         )
     for field in (
         "mixers", "layer_types", "rotary_layers", "index_layers", "expert_layers", "post_norm_layers",
-        "compressed_ratio", "compressed_overlaps",
+        "compressed_ratio", "compressed_overlaps", "latent_sources",
     ):  # fmt: skip
         value = fields[field]
         if value is not None and len(value) != fields["layers"]:
             count = f"{facts[field].key or field!r} has {len(value)} entries"
             raise ModelError(f"{at(field)}: {count}, but {named('layers')}; give one entry per layer")
+
+
+def _check_latent_sources(checked: _CheckedFields) -> None:
+    """A layer uses the latents of itself or of an earlier layer, which has its own and the same kind of positions."""
+    fields, rotary = checked.fields, checked.fields["rotary_layers"]
+    for layer, source in enumerate(fields["latent_sources"] or ()):
+        at = f"{checked.at('latent_sources')}: {checked.facts['latent_sources'].key!r}: layer {layer}"
+        if source > layer or fields["latent_sources"][source] != source:
+            raise ModelError(
+                f"{at} has the source {source}; it must be {layer} or an earlier layer that is its own source"
+            )
+        if rotary and rotary[source] != rotary[layer]:
+            raise ModelError(f"{at} has the source {source}; only one of the two has rotary embedding")
 
 
 def _check_experts_and_positions(checked: _CheckedFields) -> None:

@@ -203,7 +203,10 @@ class CrossAttention(NamedTuple):
 
 
 class Indexer(NamedTuple):
-    """Small attention heads that select the tokens each query attends to. All heads share one key per token."""
+    """Small attention heads that select the tokens each query attends to. All heads share one key per token.
+
+    Their queries are computed from the latent of the queries, or from the normed input if that has none.
+    """
 
     heads: Number
     head_dim: Number
@@ -226,14 +229,17 @@ class LatentAttention(NamedTuple):
     rotary: bool = True  # whether rotary embedding is applied to the `rotary_dim` elements
     gate: Literal["", "head", "element"] = ""  # scales the output of a head by one number, or by one per element
     sinks: bool = False  # a learned logit per head is part of the softmax
+    query_scale: bool = False  # queries are scaled by position, with two learned numbers per head
+    kv_sharing: Literal["", "source", "reuses"] = ""  # later layers reuse its latents; it reuses earlier ones
     down_bias: bool = False  # on the projections to the latents
     out_bias: bool = False
     index_topk: Number | None = None  # each query attends to at most this many tokens, selected by an indexer
     indexer: Indexer | None = None  # None: the layer attends to all tokens, or to those selected by the layer before
 
     def cached(self, tokens: Number, source: Number) -> tuple[Number, ...]:
-        """The latent, the shared rotary key and the indexer's key of all tokens."""
-        sizes = (self.latent, self.rotary_dim, *((self.indexer.head_dim,) if self.indexer else ()))
+        """The latent, the shared rotary key and the indexer's key of all tokens; no latent if it reuses another."""
+        own = () if self.kv_sharing == "reuses" else (self.latent, *((self.rotary_dim,) if self.rotary_dim else ()))
+        sizes = (*own, *((self.indexer.head_dim,) if self.indexer else ()))
         return tuple(tokens * size for size in sizes)
 
 

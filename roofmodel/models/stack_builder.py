@@ -268,7 +268,19 @@ def _mamba(index: int, fields: Fields) -> Mamba:
 def _latent_attention(index: int, fields: Fields) -> LatentAttention:
     indexes = fields["index_topk"] and _has_indexer(index, fields)
     indexer = _part(Indexer, fields) if indexes else None
-    return _part(LatentAttention, fields, down_bias=fields["qkv_bias"], indexer=indexer)
+    sources, nope, rotary = fields["latent_sources"], fields["nope_dim"], fields["rotary_dim"]
+    is_shared = sources is not None and sources.count(sources[index]) > 1
+    has_rotary = fields["rotary_layers"] is None or fields["rotary_layers"][index]
+    return _part(
+        LatentAttention,
+        fields,
+        down_bias=fields["qkv_bias"],
+        indexer=indexer,
+        nope_dim=nope if has_rotary else nope + rotary,
+        rotary_dim=rotary if has_rotary else 0,
+        rotary=bool(fields["latent_rotary"] and has_rotary),
+        kv_sharing=("source" if sources[index] == index else "reuses") if is_shared else "",
+    )
 
 
 def _compressed_attention(index: int, fields: Fields) -> CompressedAttention:

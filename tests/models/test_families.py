@@ -268,6 +268,7 @@ NOT_READ = {
     "ernie4_5_vl_moe_text": {"tie_word_embeddings"},
     "muse_glimmer_text": {"tie_word_embeddings"},
     "hy_v4": LATENT | {"layer_types"},
+    "mistral_large4_text": LATENT | {"layer_types"},
     "dbrx": {"tie_word_embeddings", "num_key_value_heads"},  # the latter: a copy of `attn_config.kv_n_heads`
     "minimax_m3_vl_text": {"hidden_act", "index_local_blocks"},
     "nemotron_h": {"attention_bias", "expand", "mamba_proj_bias", "n_shared_experts", "sliding_window"}

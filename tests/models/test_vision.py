@@ -52,6 +52,7 @@ def draw(model_type: str, rng: random.Random) -> dict[str, Any]:
         "qwen3_5_moe": qwen | {"num_position_embeddings": 36},
         "gemma3": usual | {"model_type": "siglip_vision_model", "vision_use_head": False},
         "mistral3": usual | {"model_type": "pixtral"},
+        "mistral_large4": usual | {"model_type": "pixtral"},
         "internvl": usual
         | {
             "model_type": "internvl_vision", "attention_bias": flag, "use_qk_norm": rng.random() < 0.5,
@@ -98,7 +99,7 @@ def real_flops(model_type: str, model: Any, batch: int, pixels: tuple[int, int],
             grid = rows // PATCH, columns // PATCH
             patches = torch.zeros(batch * grid[0] * grid[1], channels * frames * PATCH**2)
             inner.get_image_features(patches, torch.tensor([[1, *grid]] * batch))
-        elif model_type == "mistral3":
+        elif model_type.startswith("mistral"):
             inner.get_image_features(images, image_sizes=torch.tensor([pixels] * batch))
         elif model_type == "llama4":
             features = model.get_image_features(images).last_hidden_state
@@ -117,9 +118,9 @@ def test_parameters_and_flops_of_a_tower_equal_those_of_the_real_classes(model_t
     own = config["vision_config"]
     own_size: Any = tower.architecture.image
     any_size = 8 * rng.randint(1, 6), 8 * rng.randint(1, 6)
-    pixels = any_size if model_type in (*QWEN, "mistral3") else own_size
+    pixels = any_size if model_type in (*QWEN, "mistral3", "mistral_large4") else own_size
     # Pixtral's class attends to all images at once, and masks pairs of different ones.
-    batch = 1 if model_type == "mistral3" else rng.randint(1, 3)
+    batch = 1 if model_type.startswith("mistral") else rng.randint(1, 3)
     work = Workload(("vision",), batch, tower.architecture.stack.embedding.tokens(pixels), image=pixels)  # type: ignore[union-attr]
     counted = operators(tower.architecture, work._replace(attention="eager").steps()[0])
     assert parameters(tower.architecture, counted) == sum(
@@ -131,7 +132,9 @@ def test_parameters_and_flops_of_a_tower_equal_those_of_the_real_classes(model_t
     )
 
 
-@pytest.mark.parametrize("model_type", sorted(TOWERS.keys() - {"gemma3", "qwen3_vl_moe", "qwen3_5_moe"}))
+@pytest.mark.parametrize(
+    "model_type", sorted(TOWERS.keys() - {"gemma3", "qwen3_vl_moe", "qwen3_5_moe", "mistral_large4"})
+)
 def test_defaults_of_a_tower_equal_those_of_the_real_classes(model_type: str) -> None:
     """Checkpoints of Gemma 3 use no default; those of Llama 4's sizes contradict each other."""
     text = {**TEXT, "model_type": COMPOSITES[model_type].text}

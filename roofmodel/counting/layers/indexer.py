@@ -27,13 +27,27 @@ def select_tokens(att: LatentAttention, indexer: Indexer, block: BlockContext, c
     Score of a token: sum over the heads of weight x relu(q . k).
     """
     step, x = block.step, block.input
-    own = {"zq": att.query_latent, "t:si": _kept_pairs(step, att.index_topk)}
+    own = {"zq": att.query_latent or 0, "t:si": _kept_pairs(step, att.index_topk)}
     build = _build(block, indexer.heads, indexer.head_dim, att.rotary_dim, own)
-    line = "query_latent[b t zq] W_index_q[zq ki hi] -> index_q[b t ki hi]"
-    yield build.operator("attention.index_q", "attention", line)
+    source = "query_latent[b t zq]"
+    if not att.query_latent:
+        source = "index_input[b t d]"
+        gain, bias = norm_parameters("index_input", KEY_NORM, "d")
+        yield build.operator(
+            "attention.index_input_norm", "attention", f"{x}{gain}{bias} -> {source}", kind="norm",
+            flops=norm_flops(KEY_NORM), function=KEY_NORM.kind,
+        )  # fmt: skip
+    axis = "zq" if att.query_latent else "d"
+    yield build.operator("attention.index_q", "attention", f"{source} W_index_q[{axis} ki hi] -> index_q[b t ki hi]")
+    if att.query_scale:
+        yield query_scale(build, "attention.index_scale", "index_q[b t ki hi]", "ki")
     yield _keys(build, x)
-    yield _norm(build, "attention.index_norm", KEY_NORM, "index", "index_k[b t hi]")
-    yield _rotary(build, cache)
+    key = "index_k[b t hi]"
+    yield _norm(
+        build, "attention.index_norm", KEY_NORM, "index", key, key if att.rotary_dim else f"{cache}index[b t hi]"
+    )
+    if att.rotary_dim:
+        yield _rotary(build, cache)
     yield build.operator("attention.index_weights", "attention", f"{x} W_index_weights[d ki] -> index_weight[b t ki]")
 
     def score(step: Step) -> tuple[Operator, ...]:
@@ -96,10 +110,10 @@ def _keys(build: Builder, source: str) -> Operator:
     return build.operator("attention.index_k", "attention", f"{source} W_index_k[d hi] -> index_k[b t hi]")
 
 
-def _norm(build: Builder, name: str, norm: Norm, parameters: str, tensor: str) -> Operator:
-    """The norm of queries or keys; all heads share its parameters."""
+def _norm(build: Builder, name: str, norm: Norm, parameters: str, tensor: str, target: str = "") -> Operator:
+    """The norm of queries or keys; all heads share its parameters. `target`: another tensor for its output."""
     gain, bias = norm_parameters(parameters, norm, "hi")
-    line = f"{tensor}{gain}{bias} -> {tensor}"
+    line = f"{tensor}{gain}{bias} -> {target or tensor}"
     return build.operator(name, "attention", line, kind="norm", flops=norm_flops(norm), function=norm.kind)
 
 
@@ -110,6 +124,12 @@ def _rotary(build: Builder, cache: str) -> Operator:
     sizes = build.sizes
     rotated = sizes["b"] * sizes["t"] * (sizes["ki"] + 1) * sizes["r"]
     return replace(operator, vector_flops=vector_flops.ROTARY * rotated)
+
+
+def query_scale(build: Builder, name: str, queries: str, heads: str) -> Operator:
+    """Queries times a scale per head and position: a learned number times the logarithm, plus another one."""
+    line = f"{queries} G_{name.rpartition('.')[2]}[{heads}] B_{name.rpartition('.')[2]}[{heads}] -> {queries}"
+    return build.operator(name, "attention", line, kind="elementwise", flops=1)
 
 
 def _choose(build: Builder, line: str) -> Operator:

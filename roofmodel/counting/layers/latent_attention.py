@@ -10,13 +10,13 @@ from dataclasses import replace
 
 from roofmodel.counting import vector_flops
 from roofmodel.counting.block_context import BlockContext, fused_or_eager, norm_flops, norm_parameters, replicated_input
-from roofmodel.counting.layers.indexer import select_tokens
+from roofmodel.counting.layers.indexer import query_scale, select_tokens
 from roofmodel.counting.layers.transformer import gate
 from roofmodel.counting.operator import Builder, Operator, fuse
 from roofmodel.counting.tensors import Sizes
 from roofmodel.counting.workload import Step, attended, pairs
 from roofmodel.models.layers import LatentAttention
-from roofmodel.numbers.algebra import minimum
+from roofmodel.numbers.algebra import is_just, minimum
 
 
 def latent_attention(att: LatentAttention, block: BlockContext) -> Iterator[Operator]:
@@ -51,14 +51,22 @@ def latent_attention(att: LatentAttention, block: BlockContext) -> Iterator[Oper
     )  # fmt: skip
     cache = "cache." if step.cached and block.causal else ""
     yield from queries(att, block, build)
+    if att.query_scale:
+        yield query_scale(build, "attention.q_scale", _query_parts(att), "k")
+    if att.kv_sharing:  # layers that share latents use the tensors of one layer
+        cache += "rotary_" if att.rotary_dim else "nope_"
     bias = " + B_kv_down[c]" if att.down_bias else ""
-    fresh = "k_rotary" if att.rotary else f"{cache}k_rotary"
-    line = f"{x} W_kv_down[d c]{bias} -> latent[b t zk] {fresh}[b t r]"
-    yield build.operator("attention.kv_down", "attention", line)
-    yield latent_norm(att, build, "latent", "zk", f"{cache}latent[b t zk]")
+    if att.kv_sharing != "reuses":
+        fresh = "k_rotary" if att.rotary else f"{cache}k_rotary"
+        key = f" {fresh}[b t r]" if att.rotary_dim else ""
+        line = f"{x} W_kv_down[d c]{bias} -> latent[b t zk]{key}"
+        yield build.operator("attention.kv_down", "attention", line)
+        yield latent_norm(att, build, "latent", "zk", f"{cache}latent[b t zk]")
     if att.rotary:
-        yield rotary(build, "q_rotary[b t k r]", f"k_rotary[b t r] -> q_rotary[b t k r] {cache}k_rotary[b t r]")
-    yield from replicated_input(build, step, "attention.latent", f"{cache}latent[b t zk] {cache}k_rotary[b t r]")
+        new, rotated = ("", "") if att.kv_sharing == "reuses" else ("k_rotary[b t r] ", f" {cache}k_rotary[b t r]")
+        yield rotary(build, "q_rotary[b t k r]", f"{new}-> q_rotary[b t k r]{rotated}")
+    shared = f" {cache}k_rotary[b t r]" if att.rotary_dim else ""
+    yield from replicated_input(build, step, "attention.latent", f"{cache}latent[b t zk]{shared}")
     if att.indexer:
         yield from select_tokens(att, att.indexer, block, cache)
 
@@ -85,7 +93,7 @@ def latent_attention(att: LatentAttention, block: BlockContext) -> Iterator[Oper
 
 def queries(att: LatentAttention, block: BlockContext, build: Builder) -> Iterator[Operator]:
     """The query projection, through a query latent if the model has one."""
-    x, out = block.input, "q[b t k h] q_rotary[b t k r]"
+    x, out = block.input, _query_parts(att)
     if not att.query_latent:
         yield from replicated_input(build, block.step, "attention.q", x)
         yield build.operator("attention.q", "attention", f"{x} W_q[d k hr] -> {out}")
@@ -96,6 +104,11 @@ def queries(att: LatentAttention, block: BlockContext, build: Builder) -> Iterat
     # `asked` is an earlier name of this tensor. Operator names do not change, because users' outputs contain them.
     yield from replicated_input(build, block.step, "attention.asked", "query_latent[b t zq]")
     yield build.operator("attention.q_up", "attention", f"query_latent[b t zq] W_q_up[zq k hr] -> {out}")
+
+
+def _query_parts(att: LatentAttention) -> str:
+    """The tensors of the queries: without and with rotary embedding."""
+    return "q[b t k h]" + " q_rotary[b t k r]" * (not is_just(att.rotary_dim, 0))
 
 
 def latent_norm(att: LatentAttention, build: Builder, name: str, axis: str, target: str) -> Operator:
@@ -129,7 +142,9 @@ def core(
     `keys_and_pairs` gives the sizes of `s` and `t:s` in a step.
     """
     q, keys, values, output = tensors
-    both = (f"{q} {keys} -> a[b k t:s]", f"q_rotary[b t k r] {cache}k_rotary[b s r] -> a[b k t:s]")
+    both = [f"{q} {keys} -> a[b k t:s]"]
+    if not is_just(build.sizes["r"], 0):
+        both.append(f"q_rotary[b t k r] {cache}k_rotary[b s r] -> a[b k t:s]")
 
     def parts(step: Step) -> tuple[Operator, ...]:
         inner = build._replace(sizes={**build.sizes, **keys_and_pairs(step)})

@@ -6,7 +6,7 @@ from typing import Any
 
 from roofmodel.models.families import Family, heads
 from roofmodel.models.families.llama import CLASSIFIERS, LLAMA
-from roofmodel.models.fields import COUNT, FieldType, key
+from roofmodel.models.fields import COUNT, SIZE, FieldType, key
 
 ROUTED = ("n_routed_experts", "num_experts", "num_local_experts")
 ACTIVE = "num_experts_per_tok"
@@ -104,6 +104,11 @@ DEEPSEEK = LATENT.like(
     positions=key("max_position_embeddings", default=4096),
     tied=key("tie_word_embeddings", default=False),
 )
+INDEXER_PATTERN = SHARED | dict(
+    index_pattern=(PATTERN, key("index_topk_pattern", default=None, read=_pattern)),
+    index_every=(COUNT, key("index_topk_freq", default=1)),
+    index_from=(COUNT, key("index_skip_topk_offset", default=2)),
+)
 DEEPSEEK_V32 = DEEPSEEK.like(
     "DeepseekV32",
     classes=heads("ForCausalLM", "Model"),
@@ -133,12 +138,7 @@ FAMILIES: dict[str, Family] = {
     "deepseek_v32": DEEPSEEK_V32.like("DeepseekV32", **NODE_LIMITED),
     "glm_moe_dsa": DEEPSEEK_V32.like(
         "GlmMoeDsa",
-        switches=SHARED
-        | dict(
-            index_pattern=(PATTERN, key("index_topk_pattern", default=None, read=_pattern)),
-            index_every=(COUNT, key("index_topk_freq", default=1)),
-            index_from=(COUNT, key("index_skip_topk_offset", default=2)),
-        ),
+        switches=INDEXER_PATTERN,
         nope_dim=key("qk_nope_head_dim", default=192),
         value_dim=key("v_head_dim", default=256),
         query_latent=key("q_lora_rank", default=2048),
@@ -199,4 +199,26 @@ FAMILIES: dict[str, Family] = {
         positions=key("max_position_embeddings", default=32768),
     ),
     "youtu": LATENT,
+    "mistral_large4_text": DEEPSEEK_V32.like(
+        "MistralLarge4",
+        classes={"TextModel": ()},
+        config="MistralLarge4TextConfig",
+        switches=INDEXER_PATTERN | dict(rotary_every=(SIZE, key("no_rope_layer_interval", default=4))),
+        nope_dim=key("qk_nope_head_dim", default=64),
+        query_latent=None,
+        latent_query_scale=True,
+        # a layer without rotary embedding has as many elements more that need none
+        rotary_layers=key(
+            "no_rope_layers", default=lambda f: [int((i + 1) % f["rotary_every"] != 0) for i in range(f["layers"])]
+        ),
+        latent_sources=key("kv_source_layers", default=lambda f: [*range(f["layers"])]),
+        index_heads=key("index_n_heads", default=32),
+        index_layers=key("indexer_types", default=_indexer_types, read=layer_flags(full=1, shared=0)),
+        mlp_width=key("intermediate_size", default=24576),
+        experts=key(*ROUTED, default=128),
+        experts_active=key(ACTIVE, default=4),
+        expert_width=key("moe_intermediate_size", default=6144),
+        dense_first=key("first_k_dense_replace", default=1),
+        positions=key("max_position_embeddings", default=1048576),
+    ),
 }

@@ -70,6 +70,7 @@ COMPOSITES: dict[str, Composite] = {
     "minicpm_ocr": Composite("qwen3_5_text", tied=True),
     "minicpmv4_6": Composite("qwen3_5_text"),
     "minicpmv4_7": Composite("qwen3_5_text"),
+    "mistral_large4": Composite("mistral_large4_text"),
     "mistral3": Composite("mistral", tied=True),
     "molmo2": Composite("molmo2_text", tied_by="neither"),
     "moss_transcribe_diarize": Composite("qwen3", tied=True),

@@ -25,7 +25,6 @@ UNSUPPORTED: dict[str, str] = {
     "longcat_flash": "two attention blocks per layer, and experts without computation",
     "longformer": "windowed attention with a few global tokens",
     "longt5": "windowed attention, and attention to block summaries",
-    "mistral_large4_text": "an indexer, and keys and values shared between layers",
     "mllama": "layers that attend to an image, between the others",
     "mllama_text_model": "layers that attend to an image, between the others",
     "molmo": "a second token table, and several kinds of decoders",

@@ -260,6 +260,7 @@ TOWERS: dict[str, Tower] = {
     "qwen3_5_moe": Tower(QWEN3_5._replace(projectors=lambda f: (_merger(f, LAYERNORM),)), "qwen3"),
     "gemma3": Tower(GEMMA3._replace(projectors=_pooled), "fixed"),
     "mistral3": Tower(PIXTRAL._replace(projectors=_pixtral_projector), "longest"),
+    "mistral_large4": Tower(PIXTRAL._replace(projectors=_pixtral_projector), "longest"),
     "internvl": Tower(INTERNVL._replace(projectors=_internvl_projector), "aspect_tiles"),
     "llama4": Tower(LLAMA4._replace(projectors=_llama4_projector), "canvas_tiles"),
 }
