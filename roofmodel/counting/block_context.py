@@ -5,16 +5,17 @@ Communication is that of tensor and sequence parallelism within a layer, and of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from roofmodel.counting import vector_flops
 from roofmodel.counting.operator import Builder, Collective, Operator, fuse
+from roofmodel.counting.tensors import Sizes
 from roofmodel.counting.workload import Step
 from roofmodel.models.architecture import Stack
 from roofmodel.models.layers import Norm, Sublayer
-from roofmodel.numbers.algebra import Number, ceil_div
+from roofmodel.numbers.algebra import Number, ceil_div, is_just, mean, quotient
 
 
 class BlockContext(NamedTuple):
@@ -56,6 +57,55 @@ def fused_or_eager(
     eager = step._replace(attention="eager")
     fused = fuse(name, group, operators(step), kind=kind)
     yield replace(fused, causal=causal, eager=lambda: tuple(operators(eager)))
+
+
+def attention_sizes(sizes: Sizes, step: Step, keys_and_pairs: Callable[[Step], Sizes]) -> Sizes:
+    """The sizes of an attention, from those of the projections beside it and those of keys and pairs in a step.
+
+    GPUs that share a sequence have equal shares of its query-key pairs. Around a ring, a GPU has the keys of one GPU at
+    a time; `ring` is the number of parts. After an all-gather, it has all keys; with Ulysses, all tokens of some heads.
+    """
+    parallel = step.parallel
+    if is_just(parallel.cp, 1):
+        return {**sizes, **keys_and_pairs(step)}
+    whole = {**sizes, **keys_and_pairs(step.of_sequence)}
+    if parallel.cp_kind == "ulysses":
+        return {**whole, "t": parallel.cp * step.tokens, "k": quotient(sizes["k"], parallel.cp)}
+    whole["t:s"] = mean(whole["t:s"], parallel.cp)
+    if parallel.cp_kind == "ring":
+        return {**whole, "s": step.tokens, "ring": parallel.cp}
+    return {**whole, "halves": parallel.cp}
+
+
+def share_sequence(
+    build: Builder, sizes: Sizes, step: Step, queries: Sequence[str], keys: Sequence[str]
+) -> Iterator[Operator]:
+    """What the GPUs that share a sequence exchange before an attention of these `sizes`; nothing on a single GPU.
+
+    The backward pass repeats a ring and an all-gather, because each GPU keeps only its own keys and values. The tensors
+    have a token axis `t`.
+    """
+    parallel, own = step.parallel, " ".join(keys)
+    if is_just(parallel.cp, 1):
+        return
+    if parallel.cp_kind == "ulysses":
+        tensors = " ".join([*queries, *keys])
+        yield from exchange_heads(build, step, "attention.heads", tensors)
+    elif parallel.cp_kind == "ring":
+        collective = Collective("ring", parallel.cp, parallel.tp, adds=True)
+        yield build.exchange("attention.kv.ring", f"{own} => {own}", collective)
+    else:
+        collective = Collective("all_gather", parallel.cp, parallel.tp, adds=True)
+        gathered = own.replace("[b t ", "[b s ")
+        yield build._replace(sizes=sizes).exchange("attention.kv.all_gather", f"{own} => {gathered}", collective)
+
+
+def exchange_heads(build: Builder, step: Step, place: str, tensors: str) -> Iterator[Operator]:
+    """The all-to-all of Ulysses from some tokens of all heads to all tokens of some heads, or back."""
+    parallel = step.parallel
+    if not is_just(parallel.cp, 1) and parallel.cp_kind == "ulysses":
+        collective = Collective("alltoall", parallel.cp, parallel.tp)
+        yield build.exchange(f"{place}.alltoall", f"{tensors} => {tensors}", collective)
 
 
 def norm(build: Builder, place: str, spec: Norm, source: str, target: str) -> Operator:

@@ -12,7 +12,8 @@ boundary bytes are compulsory traffic: a lower bound on DRAM traffic.
 
 Bytes that a GPU sends in a collective are counted as the bus bandwidth of nccl-tests: for a full tensor of S bytes on n
 GPUs, all-gather, reduce-scatter and all-to-all send S (n - 1) / n bytes per GPU, and an all-reduce sends twice that. A
-point-to-point send between pipeline stages is S bytes. The all-to-all of an MoE layer sends a token once to each GPU
+point-to-point send between pipeline stages is S bytes. Around a ring, a GPU sends its tensors of S bytes and those of
+n - 2 other GPUs: S (n - 1). The all-to-all of an MoE layer sends a token once to each GPU
 that has any of its experts, and between nodes once to each node (DeepEP, github.com/deepseek-ai/DeepEP; DeepSeek-V3,
 arXiv 2412.19437, section 3.2.2). With E experts on n GPUs and k experts per token, chosen uniformly, another GPU has
 none of them with probability C(E - E/n, k) / C(E, k). Where a router first chooses g of G groups of experts
@@ -40,12 +41,13 @@ from roofmodel.counting.tensors import (
 )
 from roofmodel.numbers.algebra import Number, maximum, mean, minimum, product, subsets, whole
 
-ROUNDS = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "alltoall": 0, "send": 0}
+ROUNDS = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "alltoall": 0, "send": 0, "ring": 1}
 """Rounds of a collective over the ring of GPUs; 0 for direct exchanges without a ring."""
 
 GRADIENTS = {
     "all_reduce": "replicate", "replicate": "all_reduce", "alltoall": "alltoall",
     "send": "receive", "receive": "send", "all_gather": "split", "split": "all_gather", "reduce_scatter": "all_gather",
+    "ring": "ring",
 }  # fmt: skip
 """The collective of the backward pass for each one of the forward pass.
 
@@ -59,7 +61,9 @@ class Collective(NamedTuple):
 
     `experts` and `active`: of an MoE layer, all experts and those of a token, which are in `active_groups` of `groups`
     groups; the full tensor has a row for each token and expert.
-    `adds`: the gathered tensor is the input of sharded GEMMs, so its gradient is a reduce-scatter.
+    In a `ring`, each GPU passes the tensors of all others to its neighbor, in `gpus` - 1 steps.
+    `adds`: the gathered tensor is the input of sharded GEMMs, so its gradient is a reduce-scatter; of a
+    ring: the backward pass repeats it.
 
     Three names move no data in the forward pass and exist for their gradients: `replicate` (a replicated tensor from
     which each GPU computes its shard), `split` (each GPU keeps its shard of a replicated tensor) and `receive` (whose
@@ -89,6 +93,8 @@ class Collective(NamedTuple):
         """Bytes that a GPU sends, and also receives, for a full tensor of `size` bytes."""
         if self.name == "send":
             return size
+        if self.name == "ring":
+            return size * (self.gpus - 1)
         if self.active:
             return size * self.destinations(self.gpus) / self.active
         return mean(self.times * size * (self.gpus - 1), self.gpus)
@@ -127,7 +133,8 @@ class Collective(NamedTuple):
     @property
     def gradient(self) -> Collective:
         """The collective of the backward pass."""
-        return self._replace(name="reduce_scatter" if self.adds else GRADIENTS[self.name], adds=False)
+        is_sum = self.adds and self.name == "all_gather"
+        return self._replace(name="reduce_scatter" if is_sum else GRADIENTS[self.name], adds=False)
 
 
 @dataclass(frozen=True)

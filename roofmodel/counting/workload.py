@@ -14,6 +14,7 @@ from roofmodel.models.layers import MoE
 from roofmodel.numbers.algebra import Number, ceil_div, expm1, half, is_just, mean, minimum, power, quotient, whole
 from roofmodel.options.values import (
     AttentionMode,
+    ContextExchange,
     DataParallel,
     LatentMode,
     Logits,
@@ -128,6 +129,8 @@ class Parallel(NamedTuple):
 
     * `tp`: GPUs that share each layer (tensor parallelism, `models/architecture.py`);
     * `dp`: replicas, each with its part of the batch;
+    * `cp`: GPUs that share the tokens of a sequence (context parallelism): each has two of its 2 cp parts, one of the
+      first half and its mirror image, so that all have as many causal query-key pairs; `cp_kind` is what they exchange;
     * `pp`: pipeline stages of a replica, each with `vpp` model chunks (`models/architecture.py`); counts are those
       of one GPU of one `stage`; `stage_layers` are the layers of each chunk in order, as equal as possible if empty;
     * `ep`: GPUs that share the experts of an MoE model: some of the `tp` GPUs, or the GPUs of several replicas
@@ -142,8 +145,8 @@ class Parallel(NamedTuple):
     * `wrapper`: how replicas train (PyTorch's DistributedDataParallel or DataParallel, gradients exchanged after the
       backward pass, or `sharded` ones layer by layer); None: one replica without a wrapper.
 
-    Rank order as in Megatron-LM (Narayanan et al., arXiv 2104.04473, section 3): tensor parallelism, then data
-    parallelism, then pipeline stages.
+    Rank order as in Megatron-LM (Narayanan et al., arXiv 2104.04473, section 3): tensor parallelism, then context
+    and data parallelism, then pipeline stages.
     """
 
     tp: Number = 1
@@ -151,6 +154,8 @@ class Parallel(NamedTuple):
     pp: Number = 1
     ep: Number = 1
     vpp: Number = 1
+    cp: Number = 1
+    cp_kind: ContextExchange = "ring"
     experts_span_replicas: bool = False
     stage: int = 0
     stage_layers: tuple[int, ...] = ()
@@ -164,7 +169,7 @@ class Parallel(NamedTuple):
     @property
     def ways(self) -> dict[str, Number]:
         """The parallel sizes by name."""
-        return {"tp": self.tp, "dp": self.dp, "pp": self.pp, "ep": self.ep, "vpp": self.vpp}
+        return {"tp": self.tp, "dp": self.dp, "pp": self.pp, "ep": self.ep, "vpp": self.vpp, "cp": self.cp}
 
     @property
     def replicas(self) -> Number:
@@ -179,11 +184,16 @@ class Parallel(NamedTuple):
     @property
     def gpus(self) -> Number:
         """Number of GPUs."""
-        return self.tp * self.dp * self.pp
+        return self.tp * self.weight_copies * self.pp
+
+    @property
+    def weight_copies(self) -> Number:
+        """GPUs with the same weights, which add their gradients: of all replicas, and of all parts of a sequence."""
+        return self.dp * self.cp
 
     def gpus_of_stage(self, trains: bool) -> Number:
         """GPUs of a pipeline stage that communicate; replicas do if they train or share experts."""
-        return self.tp * self.dp if trains or self.experts_span_replicas else self.tp
+        return self.tp * self.weight_copies if trains or self.experts_span_replicas else self.tp
 
     def communicating_gpus(self, trains: bool) -> Number:
         """GPUs that communicate, over all pipeline stages."""
@@ -326,6 +336,7 @@ class Workload(NamedTuple):
         elif phase in ("prefill", "generate") and self.phases == (phase,) and self.context is not None:
             context = self.context  # chunked prefill; if a decode is also requested, `context` applies to the decode
         passes = 1 + self.new_tokens if phase == "generate" else 1
+        tokens = quotient(tokens, self.parallel.cp)
         positions = tokens if self.logits_of(phase) == "all" else 1
         part = quotient(self.batch, self.parallel.dp)
         together = part if self.micro_batch is None else self.micro_batch
@@ -396,6 +407,12 @@ class Step(NamedTuple):
         return self.widths._replace(weights=self.widths.others) if self.adapters else self.widths
 
     @property
+    def of_sequence(self) -> "Step":
+        """The pass over the whole sequence that GPUs share under context parallelism; else the pass itself."""
+        cp, one = self.parallel.cp, self.parallel._replace(cp=1)
+        return self if is_just(cp, 1) else self._replace(tokens=cp * self.tokens, parallel=one)
+
+    @property
     def encodes(self) -> bool:
         """Whether the pass runs the encoder. Later passes read its keys and values from the cache."""
         return self.phase != "decode" and not self.resumed
@@ -419,7 +436,7 @@ class Step(NamedTuple):
     @property
     def reach(self) -> Number:
         """Number of positions needed: cached and new tokens of the last pass."""
-        return self.context + self.tokens + self.passes - 1
+        return self.context + self.of_sequence.tokens + self.passes - 1
 
     @property
     def cached(self) -> bool:

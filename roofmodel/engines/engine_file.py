@@ -176,6 +176,7 @@ OVERLAPS = {
     "gradients": "the exchange of gradients runs during the backward pass of the last microbatch",
     "parameters": "the all-gather of updated weights runs during the forward pass of the first microbatch",
     "shards": "weights and gradients that replicas shard are exchanged during the computation of a neighboring layer",
+    "context_parallel": "keys and values pass around a ring of GPUs that share a sequence, during its attention",
     "tensor_parallel": "all-gathers and reduce-scatters of sequence parallelism run in parts during the GEMMs",
 }
 """What an engine can overlap in training. `roofmodel/steps/overlap.py` has the time of each."""

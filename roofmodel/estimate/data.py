@@ -128,7 +128,7 @@ def phase_document(phase: PhaseEstimate) -> dict[str, Any]:
     step = phase.step
     document = {
         "phase": step.phase,
-        "tokens": step.tokens,
+        "tokens": step.of_sequence.tokens,
         "context": step.context,
         "microbatches": step.microbatches,
         "stage": step.parallel.stage,

@@ -262,7 +262,10 @@ def symbolic_workload(arch: Architecture, work: Workload) -> tuple[Workload, dic
     prompt = (
         "tokens of the encoder" if arch.encoder else "patches and learned tokens" if arch.image else "prompt tokens"
     )
-    ways = {"tp": "tensor-parallel GPUs", "dp": "replicas", "ep": "expert-parallel GPUs"}
+    ways = {
+        "tp": "tensor-parallel GPUs", "cp": "GPUs that share a sequence", "dp": "replicas",
+        "ep": "expert-parallel GPUs",
+    }  # fmt: skip
     gpus = {
         name: symbol_for(f"N_{name}", which, work.parallel.ways[name], Option(name)) for name, which in ways.items()
     }

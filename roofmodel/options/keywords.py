@@ -6,6 +6,7 @@ from typing import Required, TypedDict
 from roofmodel.options.values import (
     AttentionMode,
     ComputeFormat,
+    ContextExchange,
     DataParallel,
     Dtype,
     EngineLayout,
@@ -61,6 +62,8 @@ class WorkloadOptions(TypedDict, total=False):
     pp: int
     ep: int
     vpp: int
+    cp: int
+    cp_kind: ContextExchange
     stage_layers: str | None
     micro_batch: int | None
     sequence_parallel: SequenceParallel
@@ -147,6 +150,8 @@ class GridOptions(TypedDict, total=False):
     pp: Numbers | None
     ep: Numbers | None
     vpp: Numbers | None
+    cp: Numbers | None
+    cp_kind: Names | None
     stage_layers: Names | None
     micro_batch: Numbers | None
     sequence_parallel: Names | None

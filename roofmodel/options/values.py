@@ -31,6 +31,7 @@ LatentMode = Literal["absorbed", "naive"]  # of multi-head latent attention
 Logits = Literal["last", "all"]
 MemoryFormat = Literal["nhwc", "nchw"]  # of the tensors of a convolutional network
 SequenceParallel = Literal["off", "on"]
+ContextExchange = Literal["ring", "all-gather", "ulysses"]  # of keys and values under context parallelism
 Sustained = Literal["off", "on"] | bool
 DataParallel = Literal["ddp", "dataparallel", "sequential"]  # how replicas train
 Overlap = Literal["engine", "none"]  # what overlaps with computation in training

@@ -14,6 +14,7 @@ from roofmodel.options.values import (
     SERVE,
     AttentionMode,
     ComputeFormat,
+    ContextExchange,
     DataParallel,
     Declared,
     Dtype,
@@ -315,6 +316,18 @@ class Options(NamedTuple):
             plan_help="Search only these numbers of model parts per stage (1: not interleaved; default: up to 4).",
         ),
     ] = 1
+    cp: Annotated[
+        int,
+        Declared(PARALLELISM, "Context parallel, in training: GPUs that share each sequence.", minimum=1),
+    ] = 1
+    cp_kind: Annotated[
+        ContextExchange,
+        Declared(
+            PARALLELISM,
+            "What the --cp GPUs exchange: ring (keys and values, step by step during attention), all-gather (of keys "
+            "and values before attention), or ulysses (all-to-all, so that each GPU has some heads of all tokens).",
+        ),
+    ] = "ring"
     stage_layers: Annotated[
         str | None,
         Declared(

@@ -104,13 +104,13 @@ def _cheapest_first(work: Workload) -> Iterator[tuple[str, Any]]:
     to a third of the time, sharded weights half as much communication again, in every microbatch."""
     if "train" not in work.phases:
         return
-    if work.parallel.dp > 1 and not work.parallel.zero:
+    if work.parallel.weight_copies > 1 and not work.parallel.zero:
         yield "zero", 1
     kinds = ("none", "selective", "full")
     for kind in kinds[kinds.index(work.recompute) + 1 :]:
         if kind == "full" or work.attention == "eager":
             yield "recompute", kind
-    if work.parallel.dp > 1 and work.parallel.zero < 3 and work.options.data_parallel is None:
+    if work.parallel.weight_copies > 1 and work.parallel.zero < 3 and work.options.data_parallel is None:
         yield "zero", 3
 
 
@@ -151,7 +151,10 @@ def _candidates(
     """
     tp, pp = work.parallel.tp, work.parallel.pp
     node = (device.network.beyond if device.network else None) or MAX_GPUS
-    yield "tp", [(n, tp / n) for n in possible_tp(arch, work.parallel.dp, work.parallel.ep) if tp < n <= node]
+    yield (
+        "tp",
+        [(n, tp / n) for n in possible_tp(arch, work.parallel.weight_copies, work.parallel.ep) if tp < n <= node],
+    )
     yield "pp", [(n, pp / n) for n in (2**power for power in range(1, 7)) if pp < n <= MAX_GPUS]
     if "train" not in work.phases:
         bits = work.widths.weights.bits

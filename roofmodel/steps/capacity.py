@@ -30,7 +30,7 @@ from roofmodel.engines.engine import Engine
 from roofmodel.engines.engine_file import ServingMemory
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.layers import Attention, Embedding, MoE, Uncached, parts
-from roofmodel.numbers.algebra import Number, maximum, minimum
+from roofmodel.numbers.algebra import Number, is_just, maximum, minimum
 from roofmodel.numbers.traced import Trace, map_cases
 from roofmodel.options.values import MEMORY_UTILIZATION, Phase
 from roofmodel.options.workload import Options
@@ -331,7 +331,8 @@ def largest_batch(
 def largest_context(
     formula: MemoryFormula, needed: Memory, capacity: Number, limit: int, total: Total | None = None
 ) -> int | None:
-    """The largest `context` that fits if one is given, else the largest `seq`; None if every length fits.
+    """The largest `context` that fits if one is given, else the largest `seq` that the GPUs can share; None if every
+    length fits.
 
     `needed` is the memory of the workload, `total` the bytes that count with some sizes replaced (default: all roles).
     """
@@ -343,7 +344,9 @@ def largest_context(
     if _parameter_bytes(at_two) + at_two.kv_cache / 2 > capacity:
         return 0
     total = total or (lambda sizes: formula.at(sizes).total)
-    return largest(lambda n: total({length: n}), capacity, limit, formula.sizes[length] or 1)
+    tokens = largest(lambda n: total({length: n}), capacity, limit, formula.sizes[length] or 1)
+    cp = formula.work.parallel.cp
+    return tokens if tokens is None or is_just(cp, 1) else int(tokens - tokens % (2 * cp))
 
 
 def exceeds_at_any_size(needed: Memory, capacity: Number) -> bool:

@@ -292,7 +292,7 @@ def describe_phase(phase: PhaseEstimate) -> str:
         images = f"{step.batch} image{'s' if step.batch != 1 else ''} of {' × '.join(map(str, step.image))} pixels"
         return f"{step.phase}: {images}" + (f", {step.tokens} tokens each" if step.tokens else "")
     generates = step.phase == "generate"
-    tokens = step.passes - 1 if generates else step.tokens
+    tokens = step.passes - 1 if generates else step.of_sequence.tokens
     many = f"{step.microbatches} microbatches of " if step.microbatches != 1 else ""
     new = "new " * generates
     text = f"{step.phase}: {many}{step.batch} × {units.count(tokens, f'{new}token')}"

@@ -271,7 +271,7 @@ def straggler_notes(device: Device, work: Workload) -> Iterator[Text]:
     of Megatron-LM published for one replica, the expected times are right without it."""
     in_replica = int(work.parallel.tp * work.parallel.pp)
     if work.phases == ("train",) and device.calibration is not None and in_replica > 1:
-        several = work.parallel.dp > 1
+        several = work.parallel.weight_copies > 1
         yield straggler_note(in_replica, f"the {in_replica} GPUs of a replica" if several else f"{in_replica} GPUs")
 
 

@@ -22,7 +22,15 @@ from roofmodel.numbers.algebra import Number, maximum, minimum
 from roofmodel.options.values import SERVE, VISION, Phase, pixels_of
 from roofmodel.options.workload import DEFAULTS, REMOVED, Options, valid
 from roofmodel.steps.capacity import default_utilization, serves
-from roofmodel.steps.parallelism import FULL, data_parallel, has_experts, overlaps, parallel, with_sharding
+from roofmodel.steps.parallelism import (
+    FULL,
+    check_context,
+    data_parallel,
+    has_experts,
+    overlaps,
+    parallel,
+    with_sharding,
+)
 from roofmodel.steps.placed import load_notes
 from roofmodel.timing.parameter_sets import format_key
 
@@ -118,20 +126,24 @@ def workload(arch: Architecture, device: Device | None = None, **keywords: Any) 
         notes.append(images.note(seq))
     micro_batch = 1 if options.micro_batch is None and options.pp > 1 and is_training else options.micro_batch
     gpus = Parallel(
-        options.tp, options.dp, options.pp, options.ep, options.vpp, sequence=options.sequence_parallel == "on",
+        options.tp, options.dp, options.pp, options.ep, options.vpp, options.cp, options.cp_kind,
+        sequence=options.sequence_parallel == "on",
         zero=options.zero, hsdp=options.hsdp, reshards=not options.no_reshard,
         stage_layers=tuple(map(int, re.split(r"[+,]", options.stage_layers))) if options.stage_layers else (),
     )  # fmt: skip
+    if is_training and options.cp > 1:
+        check_context(arch, options, int(seq))
     layout, layout_notes = parallel(arch, is_training, options.batch, micro_batch, gpus)
     layout = layout._replace(
         wrapper=data_parallel(is_training, options.data_parallel, engine, layout, options.overlap),
-        overlaps=overlaps(is_training, options.data_parallel, engine, options.overlap, layout.zero),
+        overlaps=overlaps(is_training, options.data_parallel, engine, options.overlap, layout),
     )
-    if layout.sequence and seq % options.tp:
-        tokens_per_gpu = -(-seq // options.tp)
+    of_gpu = seq // options.cp
+    if layout.sequence and of_gpu % options.tp:
+        tokens_per_gpu = -(-of_gpu // options.tp)
         notes.append(
             Message(
-                f"{seq} tokens are not divisible by ",
+                f"{of_gpu} tokens are not divisible by ",
                 Option("tp", options.tp),
                 f": a GPU with {tokens_per_gpu} tokens is counted",
             )
@@ -168,6 +180,7 @@ def options_in_effect(arch: Architecture, work: Workload) -> dict[str, Any]:
     values = {
         "phase": phase,
         **work.parallel.ways,
+        "cp_kind": work.parallel.cp_kind,
         "weights": work.weights or work.dtype,
         "kv": work.kv or work.dtype,
         "activations": work.activations or work.dtype,
@@ -187,7 +200,7 @@ def options_in_effect(arch: Architecture, work: Workload) -> dict[str, Any]:
         values["lora_targets"] = work.adapters and ("+".join(work.adapters.targets) or ALL_LINEAR)
         values["states"] = moment_format(work.widths, work.optimizer).name if MOMENTS[work.optimizer] else None
     inapplicable = {name for name, _ in _inapplicable_options(arch, work.phases, work.engine)}
-    inapplicable -= {"kv", "logits", "mla"}  # documents state these for every model
+    inapplicable -= {"kv", "logits", "mla", "cp", "cp_kind"}  # documents state these for every model
     return {
         name: None if name in inapplicable else values[name] if name in values else getattr(work, name, option)
         for name, option in work.options._asdict().items()
@@ -212,7 +225,7 @@ def default_engine(arch: Architecture, phases: tuple[Phase, ...], options: Optio
     """
     if isinstance(arch.body, Network):
         return default_for("other")
-    if phases == ("train",) and options.tp * options.dp * options.pp > 1:
+    if phases == ("train",) and options.tp * options.dp * options.pp * options.cp > 1:
         engine = Engine.load(default_for("multi_gpu_training"))
         if engine.training and options.data_parallel in (None, engine.training.data_parallel):
             return engine.id
@@ -451,6 +464,8 @@ def _inapplicable_options(arch: Architecture, phases: tuple[Phase, ...], engine:
         yield "data_parallel", "only training exchanges gradients"
         yield "overlap", "only training overlaps communication here"
         yield "recompute", "only training recomputes activations"
+        yield "cp", "only training shards sequences here"
+        yield "cp_kind", "only training shards sequences here"
         yield "zero", "only training has optimizer state"
         yield "fsdp", "only training shards weights over replicas"
         yield "hsdp", "only training shards weights over replicas"

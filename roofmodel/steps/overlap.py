@@ -9,6 +9,8 @@
   computation of a layer. The root and the first layer are gathered before the forward pass computes; the gradients of
   the first layer and of the root are reduced after the backward pass has ended. Kernels take longer meanwhile, as with
   DistributedDataParallel (`timing/replicas.py`).
+- `context_parallel`: around a ring of n GPUs, keys and values are sent during all but one of the n kernels of
+  attention, in the backward pass also their gradients. Kernels take longer meanwhile, as with DistributedDataParallel.
 - `tensor_parallel`: the collectives of a sharded sequence overlap with GEMMs as in TransformerEngine by default
   (`transformer_engine/pytorch/module/base.py`, `initialize_ub`), by one of three methods:
   - `ring_exchange`: an all-gather before a GEMM, by copy engines, in as many parts as GPUs share a layer;
@@ -56,6 +58,12 @@ def with_overlap(placed: Sequence[Placed], step: Step, timing: Timing, times: Re
             if found is None:
                 return times._replace(contention=None, hidden=None)
             in_layers, slower = in_layers + found[0], slower + found[1]
+    if "context_parallel" in overlaps and parallel.cp_kind == "ring" and not is_just(parallel.cp, 1):
+        for stages in PASSES.values():
+            found = _beside_attention([each for each in placed if each.operator.stage in stages], step, timing)
+            if found is None:
+                return times._replace(contention=None, hidden=None)
+            in_layers, slower = in_layers + found[0], slower + found[1]
     if "shards" in overlaps and parallel.wrapper == "sharded":
         for stages in PASSES.values():
             own = [each for each in placed if each.operator.stage in stages]
@@ -90,15 +98,30 @@ def _beside_layers(own: Sequence[Placed], timing: Timing) -> tuple[Expected, Exp
     if exchanged is None or computed is None or ends is None:
         return None
     hidden = _hidden(exchanged + -1 * ends, 1, computed)
-    device, share = timing.device, hidden.value / exchanged.value
-    slow: Number = 0.0
+    return hidden, _contention(exchanges, hidden.value / exchanged.value, timing)
+
+
+def _beside_attention(own: Sequence[Placed], step: Step, timing: Timing) -> tuple[Expected, Expected] | None:
+    """What attention hides of a ring of keys and values, and how much longer it takes meanwhile; None if unknown."""
+    exchanges = [each for each in own if each.operator.collective and each.operator.collective.name == "ring"]
+    exchanged = sum_of(exchanges)
+    computed = sum_of(each for each in own if "ring" in each.operator.sizes and each.operator.collective is None)
+    if exchanged is None or computed is None:
+        return None
+    hidden = _hidden(exchanged, 1, (1 - 1 / step.parallel.cp) * computed)
+    return hidden, _contention(exchanges, hidden.value / maximum(exchanged.value, 1e-30), timing)
+
+
+def _contention(exchanges: Iterable[Placed], share: Number, timing: Timing) -> Expected:
+    """How much longer kernels take while a share of these exchanges runs beside them."""
+    device, slow = timing.device, NO_TIME.value
     for each in exchanges:
         operator = each.operator
         rate = link_bandwidth(operator.collective, device) or device.bandwidth
         seconds = share * operator.count * each.expected.value if each.expected else 0.0
         sent = share * operator.count * operator.link_bytes
         slow = slow + contention_seconds(seconds, sent, rate, device.multiprocessors or 1, device.bandwidth)
-    return hidden, Expected(slow, slow, slow)
+    return Expected(slow, slow, slow)
 
 
 def _of_first_layer(exchanges: Sequence[Placed]) -> list[Placed]:
@@ -181,7 +204,7 @@ def _shards_sequence(placed: Placed) -> bool:
 def _buckets(exchanges: Iterable[Placed], step: Step) -> Number:
     """The number of buckets of gradients or weights, at least 1."""
     parameters = sum(each.operator.sizes["W"] for each in exchanges)
-    size = maximum(BUCKET_PARAMETERS, BUCKET_PARAMETERS_PER_REPLICA * step.parallel.dp)
+    size = maximum(BUCKET_PARAMETERS, BUCKET_PARAMETERS_PER_REPLICA * step.parallel.weight_copies)
     return maximum(parameters / size, 1.0)
 
 

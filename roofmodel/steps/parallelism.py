@@ -36,8 +36,12 @@ def parallel(
 
     Raises WorkloadError, with values that work, if the model or the batch cannot be sharded evenly.
     """
-    tp, dp, pp, ep, vpp = layout.ways.values()
+    tp, dp, pp, ep, vpp, cp = layout.ways.values()
     notes: list[Text] = []
+    copies = layout.weight_copies
+    if layout.cp_kind != "ring" and cp == 1:
+        notes.append(ignored("cp_kind", Message("no GPUs share a sequence (", Option("cp", 1), ")")))
+        layout = layout._replace(cp_kind="ring")
     if vpp != 1 and not interleaves(is_training, layout):
         notes.append(ignored("vpp", "only training interleaves model chunks" if pp > 1 else "there is one stage"))
         vpp = 1
@@ -51,15 +55,15 @@ def parallel(
     if ep != 1 and not has_experts(arch):
         notes.append(ignored("ep", f"{arch.name} has no experts"))
         ep = 1
-    if not expert_groups_nest(tp, dp, ep):
-        raise _ungrouped(arch, tp, dp, ep)
+    if not expert_groups_nest(tp, copies, ep):
+        raise _ungrouped(arch, tp, copies, ep)
     if uneven := list(dict.fromkeys(obstacles(arch, tp, ep))):
         if isinstance(arch.body, Network):
             raise WorkloadError(Option("tp", tp), f": {arch.name} has {uneven[0]} to shard; try ", Option("dp", tp))
         raise WorkloadError(
             *_size_options(tp=tp, ep=ep if ep > 1 else None),
             f": {arch.name} has {' and '.join(uneven)}, which cannot be sharded evenly; ",
-            _alternatives(arch, tp, dp, ep),
+            _alternatives(arch, tp, copies, ep),
         )
     if remainder := batch % (divisor := batch_divisor(is_training, layout, micro_batch)):
         sizes = {"dp": dp, "micro_batch": micro_batch or 1, "pp": pp * (vpp > 1), "vpp": vpp}
@@ -79,11 +83,11 @@ def parallel(
             Option("sequence_parallel", "on"), f": {arch.name} {obstacle}; try ", Option("sequence_parallel", "off")
         )
     zero = layout.zero
-    if zero and dp == 1:
+    if zero and copies == 1:
         notes.append(ignored("zero" if layout.hsdp is None else "hsdp", NO_REPLICAS))
         zero = 0
     checked = Parallel(
-        tp, dp, pp, ep, vpp, experts_span_replicas=ep > tp, sequence=sequence, zero=zero,
+        tp, dp, pp, ep, vpp, cp, layout.cp_kind, experts_span_replicas=ep > tp, sequence=sequence, zero=zero,
         hsdp=layout.hsdp if zero == FULL else None, reshards=layout.reshards or zero != FULL, stage_layers=stage_layers,
     )  # fmt: skip
     if checked.hsdp is not None:
@@ -110,7 +114,7 @@ def with_sharding(options: Options) -> tuple[Options, list[Text]]:
 
 def _check_groups(layout: Parallel) -> None:
     """Raises WorkloadError for groups of replicas that do not divide the replicas, or the experts' replicas."""
-    dp, group, experts = layout.dp, layout.hsdp, layout.replicas
+    dp, group, experts = layout.weight_copies, layout.hsdp, layout.replicas
     if dp % group == 0 and group % experts == 0:
         return
     sizes = tuple(n for n in range(experts, dp + 1, experts) if dp % n == 0 and n > 1)
@@ -165,9 +169,9 @@ def data_parallel(
     Raises WorkloadError for DataParallel with models or optimizer state that are sharded: it runs all replicas in one
     process.
     """
-    if not is_training or (choice is None and layout.dp == 1):
+    if not is_training or (choice is None and layout.weight_copies == 1):
         return None
-    if choice == "dataparallel" and layout.tp * layout.pp > 1:
+    if choice == "dataparallel" and layout.tp * layout.pp * layout.cp > 1:
         raise WorkloadError(
             Option("data_parallel", choice), " replicates a model that is on one GPU; try ",
             Message(Option("tp", 1), " ", Option("pp", 1)), " or ", Option("data_parallel", "ddp"),
@@ -185,11 +189,11 @@ def data_parallel(
             Option("data_parallel", "ddp"),
         )  # fmt: skip
     wrapper = choice or (engine.training and engine.training.data_parallel)
-    return "sequential" if (wrapper, overlap) == ("ddp", "none") and layout.dp > 1 else wrapper
+    return "sequential" if (wrapper, overlap) == ("ddp", "none") and layout.weight_copies > 1 else wrapper
 
 
 def overlaps(
-    is_training: bool, choice: DataParallel | None, engine: Engine, overlap: Overlap, zero: int = 0
+    is_training: bool, choice: DataParallel | None, engine: Engine, overlap: Overlap, layout: Parallel
 ) -> frozenset[str]:
     """What overlaps with computation besides the exchange of DistributedDataParallel.
 
@@ -197,8 +201,59 @@ def overlaps(
     """
     if not is_training or engine.training is None or overlap == "none":
         return frozenset()
-    found = engine.training.overlaps - (frozenset() if zero > 1 else {"shards"})
+    found = engine.training.overlaps - ({"shards"} if layout.zero < 2 else set())
+    found -= {"context_parallel"} if layout.cp == 1 else set()
     return found if choice is None else found - {"gradients", "parameters"}
+
+
+def check_context(arch: Architecture, options: Options, seq: int) -> None:
+    """Raises WorkloadError where GPUs cannot share a sequence of `seq` tokens: attention of another kind than a ring
+    of keys and values has, heads or tokens that they cannot divide."""
+    cp, kind = options.cp, options.cp_kind
+    if cp == 1:
+        return
+    option = Option("cp", cp)
+    if why := _context_obstacle(arch):
+        raise WorkloadError(option, f": {arch.name} {why}; try ", Option("cp", 1))
+    if options.attention == "eager":
+        raise WorkloadError(option, " needs a fused attention; try ", Option("attention", "flash"))
+    if seq % (2 * cp):
+        near = seq - seq % (2 * cp) or 2 * cp
+        raise WorkloadError(
+            option, f" divides a sequence into {2 * cp} equal parts, but ", Option("seq", seq),
+            f" is no multiple of {2 * cp}; try ", Option("seq", near),
+        )  # fmt: skip
+    parts = [part for part in arch.stack.parts if isinstance(part, Attention | LatentAttention)]
+    if kind == "ring" and any(isinstance(part, Attention) and part.window is not None for part in parts):
+        raise WorkloadError(
+            option, f": {arch.name} has sliding windows, which a ring of keys and values does not support; try ",
+            Option("cp_kind", "all-gather"),
+        )  # fmt: skip
+    if kind == "ulysses":
+        heads = {int(part.heads if isinstance(part, LatentAttention) else part.kv_heads) for part in parts}
+        if any(number % (options.tp * cp) for number in heads):
+            raise WorkloadError(
+                Option("cp_kind", kind), f" divides heads, and {arch.name} has "
+                f"{' and '.join(map(str, sorted(heads)))} key-value heads, which {options.tp * cp} GPUs "
+                "(tp × cp) do not divide; try ", Option("cp_kind", "ring"),
+            )  # fmt: skip
+
+
+def _context_obstacle(arch: Architecture) -> str | None:
+    """Why GPUs cannot share a sequence of the model; None if they can."""
+    if why := _sequence_obstacle(arch):
+        return why.replace("sequence parallelism", "context parallelism")
+    if not arch.causal:
+        return "has no causal mask, for which context parallelism is not modeled"
+    for part in arch.stack.parts:
+        if isinstance(part, LatentAttention) and part.index_topk is not None:
+            return "selects tokens by an indexer, for which context parallelism is not modeled"
+        if isinstance(part, Attention) and (
+            part.selection or part.disentangled or part.relative_keys or part.relative_rows or part.relative_bias
+            or part.alibi or part.differential or part.kv_sharing or part.chunked
+        ):  # fmt: skip
+            return "has a kind of attention for which context parallelism is not modeled"
+    return None
 
 
 def interleaves(is_training: bool, layout: Parallel) -> bool:

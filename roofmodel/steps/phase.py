@@ -284,7 +284,9 @@ class PhaseEstimate(NamedTuple):
         step = self.step
         if step.phase == "generate":
             return self.sequences * (step.passes - 1)
-        return self.sequences * (step.tokens + (step.source if not is_just(step.source, 0) and step.encodes else 0))
+        return self.sequences * (
+            step.parallel.cp * step.tokens + (step.source if not is_just(step.source, 0) and step.encodes else 0)
+        )
 
     @property
     def sequences(self) -> Number:

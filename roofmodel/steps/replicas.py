@@ -77,7 +77,7 @@ def with_replicas(
         return [*placed], ReplicaTimes()
     kinds = (_is_exchange, _gathers_weights, is_of_shards)
     work = sum_of(entry for entry in placed if not any(is_of_kind(entry) for is_of_kind in kinds))
-    waiting = work and slowest_of(int(step.parallel.dp)) * work
+    waiting = work and slowest_of(int(step.parallel.weight_copies)) * work
     if wrapper == "sequential":
         wider = _wider_gradients(step)
         exchanges = [entry for entry in placed if _is_exchange(entry)] if wider != 1 else []

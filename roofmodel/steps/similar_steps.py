@@ -40,7 +40,7 @@ class SimilarSteps:
     def share(self, step: Step) -> TrainingShare:
         """The training step of a GPU of the pipeline stage that the step names."""
         parallel = step.parallel
-        key = (parallel.pp, parallel.vpp, parallel.stage, parallel.dp, step.attention)
+        key = (parallel.pp, parallel.vpp, parallel.stage, parallel.weight_copies, step.attention)
         if step.attention not in self._operators:
             first = step._replace(parallel=parallel._replace(pp=1, vpp=1, stage=0))
             self._operators[step.attention] = passes.one_pass(self._arch, first)

@@ -56,7 +56,12 @@ def training_notes(arch: Architecture, options: Options, casts: bool, recipe: st
             f"GEMMs are counted as reading weights in {weights}; bitsandbytes first writes them to memory in 16 bits, "
             "forward and backward, which is not counted"
         )
-    if options.zero == FULL and options.dp > 1 and options.lora is None and number_format(weights).bits == 16:
+    if (
+        options.zero == FULL
+        and options.dp * options.cp > 1
+        and options.lora is None
+        and number_format(weights).bits == 16
+    ):
         yield Message(
             f"weights are sharded in {weights}, with fp32 master weights in the optimizer; PyTorch's FSDP shards fp32 "
             "weights, which it gathers in the compute format: ", Option("weights", "fp32"),

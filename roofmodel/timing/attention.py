@@ -14,6 +14,7 @@ from roofmodel.numbers.algebra import (
     ceil_div,
     either,
     formula,
+    is_just,
     maximum,
     minimum,
     plain,
@@ -106,6 +107,8 @@ class AttentionWork(NamedTuple):
     kv_bytes: Annotated[Number, "bytes of keys and values among them", "B"]
     windowed: Annotated[Number, "1: with a sliding window; 0: without, or unknown"] = 0
     backward: Annotated[int, "1: a backward kernel; 0: a forward kernel"] = 0
+    ring: Annotated[Number, "GPUs around a ring that share the sequence; 1: none"] = 1
+    halves: Annotated[Number, "GPUs that share the sequence and gather its keys; 1: none"] = 1
     repeated: Annotated[int, "1: a benchmark repeats the attention with the same tensors; 0: the KV cache is new"] = 0
 
 
@@ -128,12 +131,45 @@ def work(operator: Operator) -> AttentionWork:
         kv_bytes=plain(sum(operator.bytes_of(tensor) for tensor in cache)),
         windowed=sizes.get("windowed", 0),
         backward=int(operator.name.endswith(".grad")),
+        ring=sizes.get("ring", 1),
+        halves=sizes.get("halves", 1),
     )
 
 
 @formula
 def prefill_seconds(att: AttentionWork, chip: Chip, timing: PrefillTiming) -> Number:
     """Seconds for many queries per sequence, by PREFILL; elementwise for arrays."""
+    return sum(runs * kernel_seconds(part, chip, timing) for runs, part in _kernels(att))
+
+
+def _kernels(att: AttentionWork) -> list[tuple[Number, AttentionWork]]:
+    """The kernels of an attention, each with its number of runs: several where GPUs share a sequence.
+
+    Around a ring of n GPUs, the first kernel has the GPU's own keys and a causal mask; n - 1 further ones have all
+    queries and half the keys of another GPU, or half and all, without a mask. After an all-gather, each of the two
+    parts of the sequence has a kernel, on average for the keys up to the middle of the sequence
+    (TransformerEngine, transformer_engine/pytorch/attention/dot_product_attention/context_parallel.py).
+    """
+    if is_just(att.ring, 1) and is_just(att.halves, 1):
+        return [(1, att)]
+
+    def part(queries: Number, keys: Number, pairs: Number, kernels: Number) -> AttentionWork:
+        return att._replace(
+            queries=queries, keys=keys, pairs=pairs, flops=att.flops * pairs / att.pairs, bytes=att.bytes / kernels,
+            kv_bytes=att.kv_bytes / kernels,
+        )  # fmt: skip
+
+    tokens = att.queries
+    if not is_just(att.halves, 1):
+        return [(2, part(tokens / 2, (att.pairs / tokens) + tokens / 4, att.pairs / 2, 2))]
+    first = tokens * (tokens + 1) / 2
+    others = (att.pairs - first) / (att.ring - 1)
+    return [(1, part(tokens, tokens, first, 1)), (att.ring - 1, part(tokens, tokens / 2, others, 1))]
+
+
+@formula
+def kernel_seconds(att: AttentionWork, chip: Chip, timing: PrefillTiming) -> Number:
+    """Seconds of a kernel with many queries per sequence, by PREFILL; elementwise for arrays."""
     group: Number = minimum(att.heads / att.kv_heads, timing.heads)
     tile_queries: Number = minimum(timing.rows / group, att.queries)  # positions of a tile
     row_tiles: Number = ceil_div(att.queries * group, timing.rows)

@@ -105,7 +105,7 @@ def _crossing(collective: Collective, network: Link, inside: float) -> NodeCross
     nodes = ceil_div(gpus, together)
     fewest = gpus - (nodes - 1) * together  # GPUs on the last node
     others = maximum(1, gpus - 1)
-    if collective.name in ("send", "receive"):
+    if collective.name in ("send", "receive", "ring"):  # to one neighbor
         return NodeCrossing(nodes, port, inside, 1, 0)
     if collective.active:  # a token once to each node that needs it, and there once to each GPU
         reached, of_nodes = (maximum(collective.destinations(groups), 1e-15) for groups in (gpus, nodes))

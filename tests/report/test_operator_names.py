@@ -51,6 +51,7 @@ def test_every_label_is_of_an_operator_that_exists() -> None:
     of_several += [run("gpt2", phase="train", tp=2, sequence_parallel="on")]
     of_several += [run("mixtral-8x7b-v0.1", phase="train", dp=4, ep=2, batch=4, zero=zero) for zero in (0, 1)]
     of_several += [run("mixtral-8x7b-v0.1", phase="train", dp=8, ep=2, batch=8, hsdp=4)]
+    of_several += [run("gpt2", phase="train", cp=2, cp_kind=kind, seq=8) for kind in ("ring", "all-gather", "ulysses")]
     filters = architecture(FILTERS, "x", "x")
     of_several += [estimate(filters, Device.load("h100"), phase="train", tp=2, seq=8)]
     for each in of_several:

@@ -9,7 +9,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from roofmodel.counting import vector_flops
-from roofmodel.counting.block_context import BlockContext, fused_or_eager, norm_flops, norm_parameters, replicated_input
+from roofmodel.counting.block_context import (
+    BlockContext,
+    attention_sizes,
+    exchange_heads,
+    fused_or_eager,
+    norm_flops,
+    norm_parameters,
+    replicated_input,
+    share_sequence,
+)
 from roofmodel.counting.layers.indexer import query_scale, select_tokens
 from roofmodel.counting.layers.transformer import gate
 from roofmodel.counting.operator import Builder, Operator, fuse
@@ -146,8 +155,13 @@ def core(
     if not is_just(build.sizes["r"], 0):
         both.append(f"q_rotary[b t k r] {cache}k_rotary[b s r] -> a[b k t:s]")
 
+    sizes = attention_sizes(build.sizes, block.step, keys_and_pairs)
+    # Kernels take the rotary key as a part of each head's key.
+    own_keys = ["k[b t k h]", "v[b t k h']", f"{cache}k_rotary[b t k r]"]
+    yield from share_sequence(build, sizes, block.step, [q, "q_rotary[b t k r]"], own_keys)
+
     def parts(step: Step) -> tuple[Operator, ...]:
-        inner = build._replace(sizes={**build.sizes, **keys_and_pairs(step)})
+        inner = build._replace(sizes=attention_sizes(build.sizes, step, keys_and_pairs))
         scores = (inner.operator("attention.scores", "attention", line, kind="bmm") for line in both)
         mask = vector_flops.MASK if block.causal and step.attention == "eager" else 0
         return (
@@ -160,3 +174,4 @@ def core(
         )  # fmt: skip
 
     yield from fused_or_eager("attention.flash", "attention", parts, block.step, kind="attention")
+    yield from exchange_heads(build, block.step, "attention.output_heads", output)

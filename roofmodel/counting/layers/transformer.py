@@ -12,11 +12,14 @@ from dataclasses import replace
 from roofmodel.counting import vector_flops
 from roofmodel.counting.block_context import (
     BlockContext,
+    attention_sizes,
+    exchange_heads,
     fused_or_eager,
     norm,
     norm_flops,
     norm_parameters,
     replicated_input,
+    share_sequence,
     sum_block_output,
 )
 from roofmodel.counting.operator import Builder, Collective, Operator
@@ -220,8 +223,12 @@ def _core(
     group, h = _group(place), _value_axis(att)
     mix = mix or f"p[b k g t:s] {cache}v[b s k {h}] -> o[b t k g {h}]"
 
+    own_keys = [f"{cache}k[b t k h]", f"{cache}v[b t k {h}]"]
+    sizes = attention_sizes(build.sizes, block.step, keys_and_pairs)
+    yield from share_sequence(build, sizes, block.step, ["q[b t k g h]"], own_keys)
+
     def core(step: Step) -> tuple[Operator, ...]:
-        inner = build._replace(sizes={**build.sizes, **keys_and_pairs(step)})
+        inner = build._replace(sizes=attention_sizes(build.sizes, step, keys_and_pairs))
         scores = f"q[b t k g h] {cache}k[b s k h]{added} -> a[b k g t:s]"
         mask = vector_flops.MASK if masked and step.attention == "eager" else 0
         return (
@@ -239,6 +246,7 @@ def _core(
         )
 
     yield from fused_or_eager(f"{place}.flash{name}", group, core, block.step, kind="attention", causal=masked)
+    yield from exchange_heads(build, block.step, "attention.output_heads", f"o[b t k g {h}]")
     if att.gate:
         yield gate(build, place, f"k g {h}", _gate_axes(att))
 

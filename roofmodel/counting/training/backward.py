@@ -99,7 +99,8 @@ def gradients(operator: Operator, wanted: set[str]) -> Iterator[Operator]:
     line = operator.lines[0]
     if operator.collective:
         if (collective := operator.collective.gradient).moves:
-            text = f"{_text(map(grad, line.outputs))} -> {_text(map(grad, line.inputs))}"
+            arrow = "=>" if len(line.outputs) > 1 else "->"  # several tensors are no product
+            text = f"{_text(map(grad, line.outputs))} {arrow} {_text(map(grad, line.inputs))}"
             yield replace(_with_line(operator, "grad", text), collective=collective)
     elif operator.kind == "gather":
         yield _scatter(operator, line)

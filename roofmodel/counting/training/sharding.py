@@ -97,14 +97,14 @@ def parameter_sets(passed: Sequence[Operator], parameters: Number, step: Step) -
             for tensor in op.parameters
             if tensor.is_adapter or not step.adapters
         )
-        parameters, copies = parameters - experts, quotient(parallel.dp, replicas)
+        parameters, copies = parameters - experts, quotient(parallel.weight_copies, replicas)
         group = None if parallel.hsdp is None else quotient(parallel.hsdp, replicas)
         blocks = parameter_blocks(passed, step, experts=True) if has_blocks else ()
         stride = parallel.tp * replicas
         sets.append(ReplicatedParameters("expert_", experts, copies, stride, parallel.zero, group, blocks))
     blocks = parameter_blocks(passed, step, experts=False if sets else None) if has_blocks else ()
     rest = ReplicatedParameters(
-        "", parameters, parallel.dp, parallel.tp, parallel.zero, parallel.hsdp, blocks
+        "", parameters, parallel.weight_copies, parallel.tp, parallel.zero, parallel.hsdp, blocks
     )  # fmt: skip
     return rest, *sets
 

@@ -161,7 +161,7 @@ def runs_forward(operator: Operator) -> bool:
 def is_recomputed(operator: Operator, wanted: set[str], recompute: Recompute) -> bool:
     """Whether the backward pass repeats the operator instead of keeping its output.
 
-    With sequence parallelism, this includes the all-gather of the tokens.
+    With sequence and context parallelism, this includes the exchange of tokens, or of keys and values.
     """
     if _gathers(operator):
         return True
@@ -340,7 +340,7 @@ def kept_bytes(forward: KeptTensors, recompute: Recompute) -> tuple[Number, Numb
     writers: dict[str, tuple[Operator, bool]] = {}  # the last writer of a tensor, and whether it is recomputed
     stored: dict[tuple[str, int], Number] = {}
     recomputed: dict[object, dict[tuple[str, int], Number]] = {}
-    gathered: dict[object, Number] = {}
+    gathered: dict[object, dict[int, dict[str, Number]]] = {}  # by layers and by exchange
     rewritten = {(_layers(operator), t.name) for operator in forward.operators for t in operator.writes}
     for operator, wanted, reads in zip(*forward, strict=True):
         before, repeated = dict(writers), is_recomputed(operator, wanted, recompute)
@@ -355,15 +355,19 @@ def kept_bytes(forward: KeptTensors, recompute: Recompute) -> tuple[Number, Numb
                 continue
             version, size = (tensor.name, id(writer)), operator.widths.bytes(tensor, tensor.elements(operator.sizes))
             inside = writer_repeated and (repeated or _gathers(writer)) and _layers(writer) == _layers(operator)
-            if inside and _gathers(writer):  # only one gathered tensor is live at a time
-                gathered[_layers(operator)] = maximum(gathered.get(_layers(operator), 0), size)
+            if inside and _gathers(writer):  # the tensors of only one exchange are live at a time
+                gathered.setdefault(_layers(operator), {}).setdefault(id(writer), {})[tensor.name] = size
             elif not inside:  # a layer that writes the tensor has its own version; other layers share one
                 times = operator.count if (_layers(operator), tensor.name) in rewritten else 1
                 stored[version] = maximum(stored.get(version, 0), times * size)
             elif by_gradient:
                 recomputed.setdefault(_layers(operator), {})[version] = size
     layers = {**recomputed, **gathered}
-    largest_layer = largest(sum(recomputed.get(each, {}).values()) + gathered.get(each, 0) for each in layers)
+    largest_layer = largest(
+        sum(recomputed.get(each, {}).values())
+        + largest(sum(sizes.values()) for sizes in gathered.get(each, {0: {}}).values())
+        for each in layers
+    )
     return sum(stored.values()), largest_layer
 
 
