@@ -260,17 +260,17 @@ TECHNIQUES = {
     "schedule": "pipeline schedules by name",
     "offload": "offloading to the host",
 }  # fmt: skip
-"""Techniques that no option has yet, by the names that users try: similar names would mislead."""
+"""Techniques that some command has no option for, by the names that users try: similar names would mislead."""
 
 
 def not_modeled(option: str) -> str | None:
-    """`context parallelism is not modeled yet` for the name of an option that is one of TECHNIQUES, or which option to
+    """`context parallelism is not modeled here` for the name of an option that is one of TECHNIQUES, or which option to
     give in its place; None for other names."""
     name = option.removeprefix("--").replace("-", "_")
     if name in ("prefix_cache", "prefix_caching", "enable_prefix_caching"):
         return "tokens of a prompt that are already cached are its context (--context)"
     technique = TECHNIQUES.get(name)
-    return technique and f"{technique} is not modeled yet"
+    return technique and f"{technique} is not modeled here"
 
 
 def as_text(value: object) -> str:

@@ -195,6 +195,12 @@ def test_a_stage_sends_activations_forward_and_gradients_backward() -> None:
     assert {"head.logits", "norm.final"} <= last.keys() - middle.keys()
 
 
+def test_a_token_table_that_no_head_reuses_is_on_one_stage_only() -> None:
+    base = GPT | {"architectures": ["GPT2Model"]}
+    first, last = (counted(base, "train", batch=6, pp=3, stage=stage) for stage in (0, 2))
+    assert [op.name for op in exchanged([*first.values(), *last.values()])] == ["stage.send", "stage.receive.grad"]
+
+
 def test_gpus_of_a_stage_send_one_shard_each_and_all_gather_the_rest() -> None:
     ops = {op.name: op for op in counted(GPT, "train", pp=3, tp=2, stage=1).values() if op.name.startswith("stage.")}
     rows = 2 * 3 * 8 * 2  # B T D, 2 bytes

@@ -50,7 +50,8 @@ class TrainingShare:
             passed = blocks.stage_operators(model_operators, self._own.stack, step)
         passed = self._with_adapters(passed or one_pass(arch, step))
         own_slice = self._own.stack.stage_slice if isinstance(self._own.body, Stack) else StageSlice()
-        tied = token_table_elements(passed) if arch.tied and own_slice.first != own_slice.last else None
+        reused = any(stage.tied for stage in arch.head.stages)
+        tied = token_table_elements(passed) if reused and own_slice.first != own_slice.last else None
         if step.adapters:
             from roofmodel.counting.layers.adapters import adapter_parameters
 
