@@ -189,7 +189,7 @@ class Parallel(NamedTuple):
     @property
     def weight_copies(self) -> Number:
         """GPUs with the same weights, which add their gradients: of all replicas, and of all parts of a sequence."""
-        return self.dp * self.cp
+        return self.dp if is_just(self.cp, 1) else self.dp * self.cp  # a product of traced numbers is another number
 
     def gpus_of_stage(self, trains: bool) -> Number:
         """GPUs of a pipeline stage that communicate; replicas do if they train or share experts."""
@@ -336,7 +336,7 @@ class Workload(NamedTuple):
         elif phase in ("prefill", "generate") and self.phases == (phase,) and self.context is not None:
             context = self.context  # chunked prefill; if a decode is also requested, `context` applies to the decode
         passes = 1 + self.new_tokens if phase == "generate" else 1
-        tokens = quotient(tokens, self.parallel.cp)
+        tokens = tokens if is_just(self.parallel.cp, 1) else quotient(tokens, self.parallel.cp)
         positions = tokens if self.logits_of(phase) == "all" else 1
         part = quotient(self.batch, self.parallel.dp)
         together = part if self.micro_batch is None else self.micro_batch

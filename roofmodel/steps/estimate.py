@@ -286,10 +286,11 @@ def parameters(arch: Architecture) -> tuple[int, int]:
 
 
 def describe_phase(phase: PhaseEstimate) -> str:
-    """`decode: 8 × 1 token after 1024 cached tokens`, `forward: 32 images of 224 × 224 pixels`; the batch is first."""
+    """`decode: 8 × 1 token after 1024 cached tokens`, `forward: 32 images of 1024 × 768 pixels`, the width first."""
     step = phase.step
     if phase.is_vision:
-        images = f"{step.batch} image{'s' if step.batch != 1 else ''} of {' × '.join(map(str, step.image))} pixels"
+        size = " × ".join(map(str, reversed(step.image)))
+        images = f"{step.batch} image{'s' if step.batch != 1 else ''} of {size} pixels"
         return f"{step.phase}: {images}" + (f", {step.tokens} tokens each" if step.tokens else "")
     generates = step.phase == "generate"
     tokens = step.passes - 1 if generates else step.of_sequence.tokens
