@@ -76,8 +76,8 @@ def main() -> int:
         [ROOF, libraries, [PYTHON, "-c", "import roofmodel"], [PYTHON, "-c", "pass"], KERNELS, TRACE], runs
     )
     checks = [
-        # Runs on the same state of the code give 1.84 to 2.06.
-        ("roof estimate gpt2-xl / importing typer and rich", roof / imports, 2.1),
+        # Runs on the same state of the code give 1.84 to 2.06 on one machine, and 0.15 more on another.
+        ("roof estimate gpt2-xl / importing typer and rich", roof / imports, 2.3),
         # 1.9 to 2.2, and 2.3 to 3.9, on a machine with other work.
         ("roof kernels FILE / importing typer and rich", kernels / imports, 2.4),
         ("roof trace FILE / importing typer and rich", trace / imports, 4.2),
