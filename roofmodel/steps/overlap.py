@@ -27,7 +27,7 @@ cost nothing here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import takewhile
 
@@ -49,27 +49,10 @@ PASSES = {"forward": ("forward",), "backward": ("backward", "recomputation")}
 
 def with_overlap(placed: Sequence[Placed], step: Step, timing: Timing, times: ReplicaTimes) -> ReplicaTimes:
     """The times of the replicas with what the engine hides, and what this costs."""
-    parallel, overlaps = step.parallel, step.parallel.overlaps
+    overlaps = step.parallel.overlaps
     in_layers, slower, once = NO_TIME, NO_TIME, NO_TIME
-    if "tensor_parallel" in overlaps and parallel.sequence:
-        for stages in PASSES.values():
-            own = [each for each in placed if each.operator.stage in stages and not each.operator.runs_once_per_step]
-            found = _beside_gemms(own, step, timing)
-            if found is None:
-                return times._replace(contention=None, hidden=None)
-            in_layers, slower = in_layers + found[0], slower + found[1]
-    if "context_parallel" in overlaps and parallel.cp_kind == "ring" and not is_just(parallel.cp, 1):
-        for stages in PASSES.values():
-            found = _beside_attention([each for each in placed if each.operator.stage in stages], step, timing)
-            if found is None:
-                return times._replace(contention=None, hidden=None)
-            in_layers, slower = in_layers + found[0], slower + found[1]
-    if "shards" in overlaps and parallel.wrapper == "sharded":
-        for stages in PASSES.values():
-            own = [each for each in placed if each.operator.stage in stages]
-            if not any(map(is_of_shards, own)):
-                continue
-            found = _beside_layers(own, timing)
+    for stages in PASSES.values():
+        for found in _in_layers([each for each in placed if each.operator.stage in stages], step, timing):
             if found is None:
                 return times._replace(contention=None, hidden=None)
             in_layers, slower = in_layers + found[0], slower + found[1]
@@ -88,6 +71,17 @@ def with_overlap(placed: Sequence[Placed], step: Step, timing: Timing, times: Re
     hidden = in_layers + once if times.hidden is NO_TIME else times.hidden
     each_microbatch = (1 / step.microbatches) * (in_layers + -1 * slower)
     return times._replace(contention=contention, hidden=hidden, saved_in_layers=each_microbatch)
+
+
+def _in_layers(own: Sequence[Placed], step: Step, timing: Timing) -> Iterator[tuple[Expected, Expected] | None]:
+    """What each overlap within layers hides in a pass, and how much longer kernels take meanwhile; None if unknown."""
+    parallel, overlaps = step.parallel, step.parallel.overlaps
+    if "tensor_parallel" in overlaps and parallel.sequence:
+        yield _beside_gemms([each for each in own if not each.operator.runs_once_per_step], step, timing)
+    if "context_parallel" in overlaps and parallel.cp_kind == "ring":
+        yield _beside_attention(own, step, timing)
+    if "shards" in overlaps and parallel.wrapper == "sharded" and any(map(is_of_shards, own)):
+        yield _beside_layers(own, timing)
 
 
 def _beside_layers(own: Sequence[Placed], timing: Timing) -> tuple[Expected, Expected] | None:

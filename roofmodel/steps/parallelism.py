@@ -144,8 +144,8 @@ def _size_options(**sizes: int | None) -> list[Text]:
     return [joined(" ", [Option(name, size) for name, size in sizes.items() if size is not None])]
 
 
-def _sequence_obstacle(arch: Architecture) -> str | None:
-    """Why the model's sequences cannot be sharded; None if they can."""
+def _sequence_obstacle(arch: Architecture, technique: str = "sequence parallelism") -> str | None:
+    """Why the technique cannot shard the model's sequences; None if it can."""
     if isinstance(arch.body, Network) or not isinstance(arch.stack.embedding, Embedding):
         return "reads images"
     if arch.encoder:
@@ -153,7 +153,7 @@ def _sequence_obstacle(arch: Architecture) -> str | None:
     known = Attention | LatentAttention | MLP | MoE
     others = (part for part in arch.stack.parts if not isinstance(part, known))
     if any(others) or arch.stack.embedding.relative_rows or arch.stack.embedding.frame_convolutions:
-        return "has parts other than attention, MLPs and experts, for which sequence parallelism is not known"
+        return f"has parts other than attention, MLPs and experts, for which {technique} is not known"
     if not arch.head.stages or arch.head.stages[0].out != "vocabulary":
         return "has a head that computes more than logits"
     return None
@@ -241,8 +241,8 @@ def check_context(arch: Architecture, options: Options, seq: int) -> None:
 
 def _context_obstacle(arch: Architecture) -> str | None:
     """Why GPUs cannot share a sequence of the model; None if they can."""
-    if why := _sequence_obstacle(arch):
-        return why.replace("sequence parallelism", "context parallelism")
+    if why := _sequence_obstacle(arch, "context parallelism"):
+        return why
     if not arch.causal:
         return "has no causal mask, for which context parallelism is not modeled"
     for part in arch.stack.parts:
