@@ -2,18 +2,22 @@
 
     python benchmarks/trained.py FOLDER
 
-FOLDER has the tables `train_*.csv.gz`, whose README states their sources. Rows with context parallelism, with LoRA
-or without a stated layout are left out. `--rows` prints every row.
+FOLDER has the tables `train_*.csv.gz`, whose README states their sources. Rows with LoRA or without a stated layout are
+left out; so are NeMo's of long sequences, whose GPUs are not tp x pp x cp x dp as printed. `--rows` prints every row.
 
 - `simumax`: Megatron-Core on eight B200s, models cut to a few layers, nothing overlapped (`--overlap none`), experts
-  with capacity 1 (`--capacity 1`); memory is the largest that torch allocated.
+  with capacity 1 (`--capacity 1`); memory is the largest that torch allocated. Its context parallelism is Ulysses'.
 - `readme`: GPT models of Megatron-LM's README on H100s. Neither the microbatch (assumed: 1) nor the model chunks per
   stage (assumed: 1) are stated.
 - `nemo`: NVIDIA's dense and MoE models in BF16.
-- `narrow`: NVIDIA's dense models with GEMMs in fp8 (current scaling) and mxfp8, without context parallelism.
+- `narrow`: NVIDIA's dense models with GEMMs in fp8 (current scaling) and mxfp8. Pipelines of the 405B count embedding
+  and loss as a layer each (its recipe: account_for_embedding_in_pipeline_split).
+- `ring`: NVIDIA's Llama 3.1 of 2024 and 2025 with context parallelism, a ring (Megatron-Core's default), in bf16 and in
+  fp8 (delayed scaling, counted as current scaling). The 405B is also cut to 7, 21 and 42 layers.
 - `foundry`: MPT models on A100s by llm-foundry's FSDP (`--zero 3`), with RoCE of 25 GB/s per GPU between nodes.
 - `torchtitan`: Llama-3.1-8B by FSDP2 on H100s with HBM2e, in bf16. It recomputes a part of the operators of each layer:
-  the rows here recompute none, so that their times are too short and their memory is too large.
+  the rows here recompute none, so that their times are too short and their memory is too large. Long sequences have
+  GEMMs in fp8, full recomputation and context parallelism by all-gathers (its default).
 """
 
 from __future__ import annotations
@@ -36,11 +40,12 @@ MPT = {"125m": (12, 768, 12), "350m": (24, 1024, 16), "760m": (24, 1536, 12), "1
        "3b": (32, 2560, 20), "7b": (32, 4096, 32), "13b": (40, 5120, 40), "30b": (48, 7168, 56),
        "70b": (80, 8192, 64)}  # fmt: skip
 """Layers, width and heads of llm-foundry's models (its scripts/train/yamls/pretrain)."""
-GPT_OSS, LLAMA_70B = "gpt-oss-120b", "meta-llama/Meta-Llama-3-70B"
-NARROW = {"LLAMA3_8B": "meta-llama/Meta-Llama-3-8B", "LLAMA3_70B": LLAMA_70B}
+GPT_OSS, LLAMA_70B, LLAMA_405B = "gpt-oss-120b", "meta-llama/Meta-Llama-3-70B", "meta-llama/Llama-3.1-405B"
+NARROW = {"LLAMA3_8B": "meta-llama/Meta-Llama-3-8B", "LLAMA3_70B": LLAMA_70B, "LLAMA3.1_405B": LLAMA_405B}
 RECIPES = {"FP8": "fp8", "FP8-CS": "fp8", "FP8-MX": "mxfp8", "MXFP8": "mxfp8"}
 """Recipes of NVIDIA's tables: current scaling and MXFP8."""
 A100 = {"a100_80gb": "a100-sxm-80gb", "a100_40gb": "a100-sxm-40gb"}
+RING = {"8b": "meta-llama/Llama-3.1-8B", "70b": "meta-llama/Llama-3.1-70B", "405b": LLAMA_405B}
 GPUS_PER_NODE, H100_HBM2E = 8, "h100-sxm-96gb-hbm2e"
 SIMUMAX = {"Llama-3-70B": LLAMA_70B, "DeepSeek-V2": "deepseek-v2"}
 NEMOTRON = {
@@ -74,6 +79,7 @@ def rows(folder: Path) -> Iterator[TrainingRow]:
     yield from _readme(folder)
     yield from _nemo(folder)
     yield from _narrow(folder)
+    yield from _ring(folder)
     yield from _foundry(folder)
     yield from _torchtitan(folder)
 
@@ -91,18 +97,17 @@ def _layers(model: str, layers: int, **changed: Any) -> Architecture:
 
 def _simumax(folder: Path) -> Iterator[TrainingRow]:
     for row in _read(folder, "train_simumax_b200"):
-        if row["cp"] != "1":
-            continue
-        tp, pp, dp, ep = (int(row[name]) for name in ("tp", "pp", "dp", "ep"))
+        tp, pp, dp, ep, cp = (int(row[name]) for name in ("tp", "pp", "dp", "ep", "cp"))
         moe = ep > 1
         changed = {"first_k_dense_replace": int(row["dense_layers"] or 0)} if moe else {}
         options = {
             "batch": int(row["global_batch"]), "seq": int(row["seq"]), "micro_batch": 1, "tp": tp, "pp": pp, "dp": dp,
-            "ep": ep, "zero": 1 if dp > 1 else 0, "sequence_parallel": "on" if tp > 1 else "off", "engine": "megatron",
-            "overlap": "none", **({"capacity": 1.0} if moe else {}),
+            "ep": ep, "cp": cp, "cp_kind": "ulysses" if cp > 1 else "ring", "zero": 1 if dp * cp > 1 else 0,
+            "sequence_parallel": "on" if tp > 1 else "off", "engine": "megatron", "overlap": "none",
+            **({"capacity": 1.0} if moe else {}),
         }  # fmt: skip
         arch = _layers(SIMUMAX[row["model"]], int(row["layers"]), **changed)
-        table = "simumax MoE" if moe else "simumax dense"
+        table = "simumax MoE" if moe else "simumax dense" if cp == 1 else "simumax, context parallel"
         yield TrainingRow(
             table, row["model"], arch, "b200", options, float(row["step_ms"]) / 1e3, float(row["peak_allocated_gib"])
         )
@@ -139,13 +144,9 @@ def _nemo(folder: Path) -> Iterator[TrainingRow]:
         if row["precision"] != "BF16" or not row["tp"] or (title[:20], row["n_gpus"], step) in seen:
             continue
         seen.add((title[:20], row["n_gpus"], step))
-        tp, pp, vpp, batch, seq = (int(row[name]) for name in ("tp", "pp", "vp", "gbs", "seq"))
         name = "nemotron-340b" if "340b" in title else LLAMA_70B
         arch = architecture(NEMOTRON, name, name) if "340b" in title else hub.load(name)
-        options = {
-            "batch": batch, "seq": seq, "micro_batch": 1, "tp": tp, "pp": pp, "vpp": vpp, "zero": 1,
-            "dp": int(row["n_gpus"]) // (tp * pp), "sequence_parallel": "on", "engine": "megatron",
-        }  # fmt: skip
+        options = _megatron(row, "bf16")
         yield TrainingRow("NeMo dense", name, arch, "h100", options, float(step))
     arch = hub.load(GPT_OSS)
     for row in _read(folder, "train_megatron_bridge"):
@@ -160,19 +161,43 @@ def _nemo(folder: Path) -> Iterator[TrainingRow]:
         yield TrainingRow("NeMo MoE", GPT_OSS, arch, "h100" if "H100" in row["system"] else "b200", options, seconds)
 
 
+def _megatron(row: Mapping[str, str], dtype: str) -> dict[str, Any]:
+    """The options of a row of NVIDIA's dense models."""
+    tp, pp, cp = (int(row[name] or 1) for name in ("tp", "pp", "cp"))
+    return {
+        "dtype": dtype, "batch": int(row["gbs"]), "seq": int(row["seq"]), "micro_batch": int(row["mbs"] or 1), "tp": tp,
+        "pp": pp, "vpp": int(row["vp"]) if pp > 1 else 1, "cp": cp, "dp": int(row["n_gpus"]) // (tp * pp * cp),
+        "zero": 3 if row.get("fsdp", "0") != "0" else 1, "sequence_parallel": "on" if tp > 1 else "off",
+        "engine": "megatron",
+    }  # fmt: skip
+
+
 def _narrow(folder: Path) -> Iterator[TrainingRow]:
     for row in _read(folder, "train_megatron_bridge"):
-        if row["model"] not in NARROW or row["precision"] not in RECIPES or row["cp"] != "1" or not row["fsdp"]:
+        if row["model"] not in NARROW or row["precision"] not in RECIPES or not row["fsdp"]:
             continue
-        tp, pp, gpus, batch, seq = (int(row[name]) for name in ("tp", "pp", "n_gpus", "gbs", "seq"))
-        options = {
-            "dtype": RECIPES[row["precision"]], "batch": batch, "seq": seq, "micro_batch": int(row["mbs"]), "tp": tp,
-            "pp": pp, "vpp": int(row["vp"]) if pp > 1 else 1, "dp": gpus // (tp * pp), "engine": "megatron",
-            "zero": 3 if row["fsdp"] != "0" else 1, "sequence_parallel": "on" if tp > 1 else "off",
-        }  # fmt: skip
+        options = _megatron(row, RECIPES[row["precision"]])
         name, hw = NARROW[row["model"]], "h100" if "H100" in row["system"] else "b200"
-        seconds = batch * seq / (float(row["tok_per_s_per_gpu"]) * gpus)
-        yield TrainingRow(f"NeMo dense, {options['dtype']}", name, hub.load(name), hw, options, seconds)
+        if name == LLAMA_405B:
+            options["stage_layers"] = ",".join(["1", *["2"] * (options["pp"] * options["vpp"] - 2), "1"])
+        tokens = options["batch"] * options["seq"]
+        seconds = tokens / (float(row["tok_per_s_per_gpu"]) * int(row["n_gpus"]))
+        table = f"NeMo dense, {options['dtype']}{', context parallel' * (options['cp'] > 1)}"
+        yield TrainingRow(table, name, hub.load(name), hw, options, seconds)
+
+
+def _ring(folder: Path) -> Iterator[TrainingRow]:
+    newest: dict[tuple[str, ...], dict[str, str]] = {}  # a later tag measures the same layout again
+    for row in _read(folder, "train_dgxc"):
+        if row["cp"] == "2":
+            newest[row["title"].split()[2], row["precision"], row["n_gpus"]] = row
+    for (model, precision, _), row in newest.items():
+        name, layers = RING[model], row["layers"]
+        arch = _layers(name, int(layers)) if layers else hub.load(name)
+        options = _megatron(row, precision.lower())
+        title = f"{name}, {layers} layers" if layers else name
+        table = f"NeMo dense, {options['dtype']}, context parallel"
+        yield TrainingRow(table, title, arch, "h100", options, float(row["step_s"]))
 
 
 def _foundry(folder: Path) -> Iterator[TrainingRow]:
@@ -196,16 +221,20 @@ def _foundry(folder: Path) -> Iterator[TrainingRow]:
 
 def _torchtitan(folder: Path) -> Iterator[TrainingRow]:
     for row in _read(folder, "train_pytorch_misc"):
-        if "HBM2e" not in row["gpu"] or row["precision"] != "bf16" or row["tp"] != "1":
+        is_long = row["ac"] == "full"
+        if "HBM2e" not in row["gpu"] or row["tp"] != "1" or (row["precision"] != "bf16" and not is_long):
             continue
-        batch, seq = int(row["gbs"]), int(row["seq"])
+        batch, seq, cp = int(row["gbs"]), int(row["seq"]), int(row["cp"])
         options = {
-            "batch": batch, "seq": seq, "micro_batch": int(row["local_batch"]), "dp": int(row["n_gpus"]), "zero": 3,
-            "weights": "fp32", "engine": "torch",
+            "dtype": row["precision"], "batch": batch, "seq": seq, "micro_batch": int(row["local_batch"]),
+            "dp": int(row["n_gpus"]) // cp, "cp": cp, "cp_kind": "all-gather" if cp > 1 else "ring", "zero": 3,
+            "weights": "fp32", "recompute": "full" if is_long else "none", "engine": "torch",
         }  # fmt: skip
-        seconds = seq * int(row["local_batch"]) / float(row["tok_per_s_per_gpu"])
+        seconds = batch * seq / (float(row["tok_per_s_per_gpu"]) * int(row["n_gpus"]))
         memory = float(row["memory_gib"])
-        table = "torchtitan, eager" if row["compile"] == "no" else "torchtitan, torch.compile"
+        table = "torchtitan, fp8, long" if is_long else "torchtitan, torch.compile"
+        if row["compile"] == "no":
+            table = "torchtitan, eager"
         yield TrainingRow(table, row["model"], hub.load("llama-3.1-8b"), H100_HBM2E, options, seconds, memory)
 
 
@@ -246,7 +275,7 @@ def table(results: list[Judged]) -> str:
 
 def line(each: Judged) -> str:
     """A row as text."""
-    shown = ("tp", "pp", "vpp", "dp", "ep", "batch", "seq", "micro_batch", "recompute")
+    shown = ("tp", "pp", "vpp", "cp", "dp", "ep", "batch", "seq", "micro_batch", "recompute")
     layout = " ".join(f"{name} {value}" for name in shown if (value := each.row.options.get(name)) not in (None, 1))
     memory = "" if each.memory is None else f" memory {each.memory - 1:+.1%}"
     return f"{each.row.table}: {each.row.model}, {layout}: {each.row.seconds:.3f} s, {each.ratio - 1:+.1%}{memory}"
