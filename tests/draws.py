@@ -864,6 +864,12 @@ RECIPES: dict[str, Callable[[Draw], dict[str, Any]]] = {
         | {"q_lora_rank": d.rng.randint(3, 20)}
         | d.one(d.sparse_types(), {"first_k_dense_replace": d.rng.randint(0, 2), "moe_layer_freq": d.one(1, 2)})
     ),
+    "axk2": lambda d: (
+        d.indexed()
+        | d.one(d.routed(), d.routed() | {"n_group": None, "topk_group": None})
+        | d.one({}, {"gated_norm_rank": d.rng.randint(1, 9)})
+        | d.one(d.sparse_types(), {"first_k_dense_replace": d.rng.randint(0, 2), "moe_layer_freq": d.one(1, 2)})
+    ),
     "bitnet": lambda d: d.llama() | {"attention_bias": d.flag(), "hidden_act": d.one("relu2", "silu")},
     "modernbert-decoder": lambda d: RECIPES["modernbert"](d),
     "gpt_neox_japanese": lambda d: (

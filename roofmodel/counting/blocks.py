@@ -49,7 +49,7 @@ from roofmodel.models.layers import (
     ShortConvolution,
     TokenConvolution,
 )
-from roofmodel.numbers.algebra import quotient
+from roofmodel.numbers.algebra import Number, quotient
 
 if TYPE_CHECKING:
     from roofmodel.counting.layers.hyper_connections import HyperConnections
@@ -262,6 +262,8 @@ def transformer_layer(layer: Layer, stack: Stack, step: Step) -> Iterator[Operat
             if branch.before:
                 reads = f"n[b {rows} d]"
                 yield norm(build, place, branch.before, x, reads)
+                if branch.gate_rank:
+                    yield from norm_gate(build, place, branch.gate_rank, reads)
             if branch.before or not outputs:
                 yield from shared_input(branch.part, build, step, place, reads)
             if step.parallel.sequence:
@@ -291,6 +293,22 @@ def transformer_layer(layer: Layer, stack: Stack, step: Step) -> Iterator[Operat
             yield residual(build, place, " + ".join([running, *outputs]), running)
         if sublayer.after:
             yield norm(build, place, sublayer.after, x, x)
+
+
+def norm_gate(build: Builder, place: str, rank: Number, normed: str) -> Iterator[Operator]:
+    """A gate on a normed input, from that input by two matrices: n x sigmoid(up(silu(down(n)))) (A.X K2)."""
+    build = build._replace(sizes={**build.sizes, "ng": rank})
+    gate, narrow = normed.replace("n[", "gate[", 1), normed.replace("n[", "w[", 1).replace(" d]", " ng]")
+    names = f"norm.{place}_gate", "norm"
+    yield build.operator(f"{names[0]}_down", "norm", f"{normed} H_{place}_norm_gate_down[d ng] -> {narrow}")
+    yield build.operator(
+        f"{names[0]}_activation", "norm", f"{narrow} -> {narrow}", kind="elementwise",
+        flops=vector_flops.ACTIVATION["silu"], function="silu",
+    )  # fmt: skip
+    yield build.operator(f"{names[0]}_up", "norm", f"{narrow} H_{place}_norm_gate_up[ng d] -> {gate}")
+    yield build.operator(
+        names[0], "norm", f"{normed} {gate} -> {normed}", kind="elementwise", flops=vector_flops.GATE + 1
+    )
 
 
 @cache

@@ -37,8 +37,8 @@ def _modules() -> dict[str, tuple[str, ...]]:
     """Weight matrix -> names of its module in a layer, in the naming of transformers and of common checkpoints."""
     attention = {
         "q": ("q_proj",), "k": ("k_proj",), "v": ("v_proj",), "qkv": ("qkv_proj", "q_proj"), "out": ("o_proj",),
-        "gate_heads": ("g_proj",), "q_down": ("q_a_proj",), "q_up": ("q_b_proj",), "kv_down": ("kv_a_proj_with_mqa",),
-        "kv_up": ("kv_b_proj",), "k_up": ("kv_b_proj",), "v_up": ("kv_b_proj",),
+        "gate_heads": ("g_proj",), "q_down": ("q_a_proj",), "q_up": ("q_b_proj", "q_gate_proj"),
+        "kv_down": ("kv_a_proj_with_mqa",), "kv_up": ("kv_b_proj",), "k_up": ("kv_b_proj",), "v_up": ("kv_b_proj",),
         "index_q": ("indexer.wq_b", "indexer.q_proj"), "index_k": ("indexer.wk", "indexer.k_proj"),
         "index_weights": ("indexer.weights_proj", "indexers_proj"),
     }  # fmt: skip

@@ -233,6 +233,7 @@ FIELDS: dict[str, tuple[FieldType, Any]] = {
     "pre_norm": (FLAG, True),  # on the input of a block
     "first_norm": (FLAG, lambda f: f["pre_norm"]),  # on the input of the first block
     "out_norm": (FLAG, False),  # on the output of a block, before the residual add
+    "norm_gate_rank": (COUNT, 0),  # of the gate on the normed input of attention and experts; 0: none
     "expert_out_norm": (FLAG, False),  # on the output of the experts, in addition
     "inner_norm": (FLAG, False),  # within attention and MLP, before the output projection
     "sum_norm": (FLAG, lambda f: not (f["pre_norm"] or f["out_norm"])),  # on the residual sum

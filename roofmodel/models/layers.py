@@ -227,7 +227,9 @@ class LatentAttention(NamedTuple):
     norm: Norm  # of the latents
     query_latent: Number | None = None  # size of the latent of the queries, if they have one
     rotary: bool = True  # whether rotary embedding is applied to the `rotary_dim` elements
-    gate: Literal["", "head", "element"] = ""  # scales the output of a head by one number, or by one per element
+    # scales the output of a head by one number, or by one per element; "queries": the up-projection of queries computes
+    # the gate of each element, and reads the latent before its norm, too
+    gate: Literal["", "head", "element", "queries"] = ""
     sinks: bool = False  # a learned logit per head is part of the softmax
     query_scale: bool = False  # queries are scaled by position, with two learned numbers per head
     kv_sharing: Literal["", "source", "reuses"] = ""  # later layers reuse its latents; it reuses earlier ones
@@ -499,6 +501,7 @@ class Branch(NamedTuple):
     before: Norm | None  # on its input; None: the branch shares the normed input of the branch before it
     after: Norm | None = None  # on its output, before the residual sum
     scale: bool = False  # a learned factor per channel on its output
+    gate_rank: Number = 0  # of two matrices that compute a gate of its normed input from it; 0: no gate
 
 
 class Sublayer(NamedTuple):

@@ -140,10 +140,10 @@ def _layer(index: int, fields: Fields, norm: Norm, crosses: bool) -> Layer:
         before, after = None, norm
     closing = norm if fields["sum_norm"] else None
     first = before if index or fields["first_norm"] else None
-    scale = fields["block_scale"]
+    scale, gate_rank = fields["block_scale"], fields["norm_gate_rank"]
     # Parallel mixers share one norm.
     mixers = tuple(
-        Branch(_mixer(name, index, fields), None if i else first, after, scale)
+        Branch(_mixer(name, index, fields), None if i else first, after, scale, gate_rank)
         for i, name in enumerate(fields["mixers"][index].split("+"))
     )
     if not fields["mlp"]:
@@ -151,7 +151,7 @@ def _layer(index: int, fields: Fields, norm: Norm, crosses: bool) -> Layer:
     has_experts = fields["experts"] and fields["expert_layers"][index]
     width = fields["kv_shared_mlp_width" if _reuses_keys_and_values(index, fields) else "mlp_width"]
     mlp = Branch(_mlp(fields, width), before, after, scale)
-    experts = Branch(_moe(fields), before, norm if fields["expert_out_norm"] else after)
+    experts = Branch(_moe(fields), before, norm if fields["expert_out_norm"] else after, gate_rank=gate_rank)
     if not has_experts:
         block = Sublayer((mlp,), closing)
     elif fields["mlp_with_experts"]:

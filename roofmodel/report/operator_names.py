@@ -90,6 +90,7 @@ LABELS = {
     "attention.q": "Q projection",
     "attention.q_down": "Q down-projection",
     "attention.q_up": "Q up-projection",
+    "attention.q_concat": "Q latents: concatenation",
     "attention.kv_down": "KV down-projection",
     "attention.kv_up": "KV up-projection",
     "attention.kv_norm": "latent norm",

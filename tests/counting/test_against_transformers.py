@@ -64,6 +64,7 @@ def test_parameters_and_flops_equal_those_of_the_real_class(model_type: str, suf
         compared.append(without_notes)
         counted = operators(arch, Workload(("forward",)).steps()[0])
         assert parameters(arch, counted) == oracle.parameters(model)
+        assert all(op.meaning(axis) for op in counted for tensor in (*op.reads, *op.writes) for axis in tensor.axes)
         assert arch.causal == ("prefill" in passes)
         if "prefill" in passes:
             expected["prefill", None] = expected["forward", None]

@@ -261,6 +261,7 @@ NOT_READ = {
     # all layers have experts, a shared one of their size, and one key-value head
     "deepseek_v4": {"num_key_value_heads", "n_shared_experts", "mlp_layer_types"},
     "axk1": LATENT,
+    "axk2": LATENT | {"layer_types"},
     "modernbert-decoder": {"sliding_window"},  # half of `local_attention`
     "cohere_compass_text": {"head_dim", "pooling"},  # pooling: of the classifier, which is not supported
     "cosmos3_edge_text": {"tie_word_embeddings"},

@@ -55,7 +55,8 @@ def latent_attention(att: LatentAttention, block: BlockContext) -> Iterator[Oper
         k=att.heads, h=att.nope_dim, r=att.rotary_dim, zk=att.latent, c=att.latent + att.rotary_dim,
         **{
             "hr": att.nope_dim + att.rotary_dim, "h'": att.value_dim, "hv": att.nope_dim + att.value_dim,
-            "zq": att.query_latent or 0, **keys_and_pairs(step),
+            "zq": att.query_latent or 0, "zn": 2 * (att.query_latent or 0),
+            "hk": att.nope_dim + att.rotary_dim + att.value_dim, **keys_and_pairs(step),
         },
     )  # fmt: skip
     cache = "cache." if step.cached and block.causal else ""
@@ -93,8 +94,9 @@ def latent_attention(att: LatentAttention, block: BlockContext) -> Iterator[Oper
         yield build.operator("attention.absorb_v", "attention", line, kind="bmm")
     if att.gate:
         axes = "k" if att.gate == "head" else "k h'"
-        line = f"{x} W_gate_heads[d {axes}] -> gate[b t {axes}]"
-        yield build.operator("attention.gate_projection", "attention", line)
+        if att.gate != "queries":
+            line = f"{x} W_gate_heads[d {axes}] -> gate[b t {axes}]"
+            yield build.operator("attention.gate_projection", "attention", line)
         yield gate(build, "attention", "k h'", axes)
     bias = " + B_out[d]" if att.out_bias else ""
     yield build.operator("attention.output", "attention", f"o[b t k h'] W_out[k h' d]{bias} -> {block.output}")
@@ -108,11 +110,18 @@ def queries(att: LatentAttention, block: BlockContext, build: Builder) -> Iterat
         yield build.operator("attention.q", "attention", f"{x} W_q[d k hr] -> {out}")
         return
     bias = " + B_q_down[zq]" if att.down_bias else ""
-    yield build.operator("attention.q_down", "attention", f"{x} W_q_down[d zq]{bias} -> query_latent[b t zq]")
-    yield latent_norm(att, build, "query_latent", "zq", "query_latent[b t zq]")
+    latent, matrix = "query_latent[b t zq]", "W_q_up[zq k hr]"
+    name = "query_down" if att.gate == "queries" else "query_latent"
+    yield build.operator("attention.q_down", "attention", f"{x} W_q_down[d zq]{bias} -> {name}[b t zq]")
+    yield latent_norm(att, build, name, "zq", latent)
+    if att.gate == "queries":
+        both = "query_latents[b t zn]"
+        line = f"{latent} {name}[b t zq] => {both}"
+        yield build.operator("attention.q_concat", "attention", line, kind="elementwise", keeps="nothing")
+        latent, matrix, out = both, "W_q_up[zn k hk]", f"{out} gate[b t k h']"
     # `asked` is an earlier name of this tensor. Operator names do not change, because users' outputs contain them.
-    yield from replicated_input(build, block.step, "attention.asked", "query_latent[b t zq]")
-    yield build.operator("attention.q_up", "attention", f"query_latent[b t zq] W_q_up[zq k hr] -> {out}")
+    yield from replicated_input(build, block.step, "attention.asked", latent)
+    yield build.operator("attention.q_up", "attention", f"{latent} {matrix} -> {out}")
 
 
 def _query_parts(att: LatentAttention) -> str:
@@ -124,7 +133,7 @@ def latent_norm(att: LatentAttention, build: Builder, name: str, axis: str, targ
     """The norm of a latent, between down and up projection."""
     gain, bias = norm_parameters(name, att.norm, axis)
     return build.operator(
-        f"attention.{'q' if name == 'query_latent' else 'kv'}_norm", "attention",
+        f"attention.{'q' if name.startswith('query') else 'kv'}_norm", "attention",
         f"{name}[b t {axis}]{gain}{bias} -> {target}", kind="norm", flops=norm_flops(att.norm),
         function=att.norm.kind,
     )  # fmt: skip

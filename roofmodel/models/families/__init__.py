@@ -135,8 +135,8 @@ MODEL_TYPES: dict[str, tuple[str, ...]] = {
         "gemma4_text", "gemma4_unified_text", "step3p5", "laguna", "mellum", "afmoe",
     ),
     "latent_attention": (
-        "deepseek_v2", "deepseek_v3", "deepseek_v32", "glm_moe_dsa", "glm4_moe_lite", "axk1", "mistral4",
-        "minicpm3", "youtu", "mistral_large4_text",
+        "deepseek_v2", "deepseek_v3", "deepseek_v32", "glm_moe_dsa", "glm4_moe_lite", "axk1", "axk2",
+        "mistral4", "minicpm3", "youtu", "mistral_large4_text",
     ),
     "hyper_connections": (
         "deepseek_v4", "hy_v4",

@@ -104,6 +104,10 @@ DEEPSEEK = LATENT.like(
     positions=key("max_position_embeddings", default=4096),
     tied=key("tie_word_embeddings", default=False),
 )
+SPARSE_EVERY = SHARED | dict(
+    sparse_first=(COUNT, key("first_k_dense_replace", default=1)),
+    sparse_every=(COUNT, key("moe_layer_freq", default=1)),
+)
 INDEXER_PATTERN = SHARED | dict(
     index_pattern=(PATTERN, key("index_topk_pattern", default=None, read=_pattern)),
     index_every=(COUNT, key("index_topk_freq", default=1)),
@@ -163,17 +167,33 @@ FAMILIES: dict[str, Family] = {
     ),
     "axk1": DEEPSEEK.like(
         "AXK1",
-        switches=SHARED
-        | dict(
-            sparse_first=(COUNT, key("first_k_dense_replace", default=1)),
-            sparse_every=(COUNT, key("moe_layer_freq", default=1)),
-        ),
+        switches=SPARSE_EVERY,
         **NODE_LIMITED,
         experts=key(*ROUTED, default=192),
         dense_first=1,
         expert_layers=key("mlp_layer_types", default=_sparse_every, read=SPARSE_LAYERS),
         expert_out_norm=True,
         positions=key("max_position_embeddings", default=32768),
+    ),
+    "axk2": DEEPSEEK_V32.like(
+        "AXK2",
+        classes=heads("ForCausalLM", "ForSequenceClassification", "ForTokenClassification", "Model"),
+        switches=SPARSE_EVERY,
+        **expert_groups(None, None),
+        nope_dim=key("qk_nope_head_dim", default=64),
+        rotary_dim=key("qk_rope_head_dim", default=32),
+        value_dim=key("v_head_dim", default=64),
+        latent=key("kv_lora_rank", default=128),
+        query_latent=key("q_lora_rank", default=384),
+        latent_gate="queries",
+        index_heads=key("index_n_heads", default=16),
+        norm_gate_rank=key("gated_norm_rank", default=16),
+        mlp_width=key("intermediate_size", default=5120),
+        experts=key(*ROUTED, default=128),
+        expert_width=key("moe_intermediate_size", default=512),
+        dense_first=1,
+        expert_layers=key("mlp_layer_types", default=_sparse_every, read=SPARSE_LAYERS),
+        positions=key("max_position_embeddings", default=131072),
     ),
     "mistral4": DEEPSEEK.like(
         "Mistral4",

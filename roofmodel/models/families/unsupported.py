@@ -6,7 +6,6 @@ Their keys also fit other families, whose count would be wrong. So no other fami
 from __future__ import annotations
 
 UNSUPPORTED: dict[str, str] = {
-    "axk2": "gates within latent attention and within norms",
     "big_bird": "attention to blocks of tokens, some of them chosen at random",
     "bigbird_pegasus": "attention to blocks of tokens, some of them chosen at random",
     "blt": "bytes that are grouped into patches of variable length",
