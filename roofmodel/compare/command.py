@@ -163,8 +163,9 @@ COMMAND = CommandLine(
     compare,
     settings={
         "engine": {
-            "help": "Software that runs the model: vllm, sglang, trtllm, torch (eager PyTorch), megatron, NAME@VERSION "
-            "or a YAML file (default: the engine whose kernels or ranges the file names, else as for estimate)."
+            "help": "Software that runs the model: vllm, sglang, trtllm, torch (eager PyTorch), torch-compile, "
+            "torchtitan, megatron, NAME@VERSION or a YAML file (default: the engine whose kernels or ranges the file "
+            "names, else as for estimate)."
         },
     },
     checks=("compared operators", "measured>2ms"),

@@ -6,7 +6,7 @@ step.
 
 import os
 from collections import ChainMap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -52,8 +52,9 @@ class Engine(NamedTuple):
     decode. `autocast` is the format of torch.autocast. `training` is None where it only serves, `memory` where the file
     does not say how it divides a GPU's memory, `serve` where it does not say how a server is started. `since`: the file
     is for versions from this one, up to that of the next file. `options` are those of `launch` and `autocast` that a
-    user may set, `settings` those that are set. `kernel_names` are in the names of its kernels and NVTX ranges, and of
-    the engines that run its kernels; `backends` are its names in clients of serving benchmarks.
+    user may set, `variants` further ones (option -> value -> fields that it changes), `settings` those that are set.
+    `kernel_names` are in the names of its kernels and NVTX ranges, and of the engines that run its kernels; `backends`
+    are its names in clients of serving benchmarks.
     """
 
     id: str = ""
@@ -82,6 +83,7 @@ class Engine(NamedTuple):
     backends: tuple[str, ...] = ()
     runs_kernels_of: frozenset[str] = frozenset()
     benchmarks: tuple[BenchmarkRule, ...] = ()
+    variants: Mapping[str, Mapping[str, Mapping[str, Any]]] = {}
 
     @classmethod
     def load(cls, name: "str | os.PathLike[str] | Engine", settings: tuple[tuple[str, str], ...] = ()) -> "Engine":
@@ -156,8 +158,14 @@ class Engine(NamedTuple):
                     )
             elif key in self.options:
                 engine = _with_launch(engine, value) if key == "launch" else _with_autocast(engine, value)
+            elif key in self.variants:
+                engine = _with_variant(engine, key, value)
             else:
-                known_names = [*self.options, *(name for name, kinds in CHOICES.items() if self.names(*kinds))]
+                known_names = [
+                    *self.options,
+                    *self.variants,
+                    *(name for name, kinds in CHOICES.items() if self.names(*kinds)),
+                ]
                 raise EngineError(
                     Option("engine_option"), f": {self.name} has no option {key!r}{choices(key, known_names)}"
                 )
@@ -182,6 +190,18 @@ def _with_launch(engine: Engine, value: str) -> Engine:
             f": launch is {shorten(value)}; it must be a time of at most 1 s, such as launch=8us",
         )
     return engine._replace(launch=LaunchTime(seconds, seconds, STEP_SPREAD_P90 * seconds))
+
+
+def _with_variant(engine: Engine, key: str, value: str) -> Engine:
+    values = engine.variants[key]
+    if value not in values:
+        raise EngineError(
+            Option("engine_option"), f": {key} of {engine.name} has no value {value!r}{choices(value, values)}"
+        )
+    changed = dict(values[value])
+    if "training" in changed and engine.training:
+        changed["training"] = engine.training._replace(**changed["training"])
+    return engine._replace(**changed)
 
 
 def _with_autocast(engine: Engine, value: str) -> Engine:

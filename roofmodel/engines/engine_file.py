@@ -261,13 +261,14 @@ SERVE_FLAGS = (
 class Training(NamedTuple):
     """How an engine trains: how replicas exchange gradients unless the options say otherwise; the formats of the
     gradients that it sums and of the logits that the loss keeps, where they are not those of weights and activations;
-    and what it overlaps.
+    what it overlaps; and the default format of fully sharded weights, where it is not that of computation.
     """
 
     data_parallel: DataParallel
     gradients: str | None = None
     logits: str | None = None
     overlaps: frozenset[str] = frozenset()
+    sharded_weights: str | None = None
 
 
 class Benchmark(NamedTuple):
@@ -317,8 +318,10 @@ Kernels = Mapping[tuple[str, str, str], tuple[str, ...]]
 KEYS = (
     "like", "name", "version", "since", "launch", "runtime", "extra_kernels", "kernels", "fuses", "pads_vocabulary",
     "collectives", "prompts_first", "host", "memory", "serve", "training", "options", "default_for", "kernel_names",
-    "backends", "runs_kernels_of", "benchmarks", "source",
+    "backends", "runs_kernels_of", "benchmarks", "variants", "source",
 )  # fmt: skip
+VARIANT_KEYS = ("launch", "extra_kernels", "fuses", "training")
+"""What a variant can change."""
 REQUIRED = ("name", "version", "kernels", "launch")  # without `like`
 RUNTIMES = ("eager", "megatron")
 OPTIONS = ("launch", "autocast")
@@ -366,9 +369,7 @@ def read(path: Path, load: Callable[[str], Mapping[str, Any]]) -> dict[str, Any]
         elif key == "runtime":
             fields["host_runtime"] = entry.one_of(RUNTIMES)
         elif key in LISTS:
-            if not entry.is_list:
-                raise entry.error(f"{key} must be a list of {', '.join(LISTS[key])}")
-            fields[key] = frozenset(item.one_of(LISTS[key]) for item in entry.items())
+            fields[key] = _names(key, entry)
         elif key == "kernels":
             own = entry.mapping(KINDS)
             of_base = {rule: listed for rule, listed in fields.get(key, {}).items() if rule[0] not in own}
@@ -384,13 +385,15 @@ def read(path: Path, load: Callable[[str], Mapping[str, Any]]) -> dict[str, Any]
         elif key == "serve":
             fields[key] = _serve(entry)
         elif key == "training":
-            fields[key] = _training(entry)
+            fields[key] = Training(**_training(entry, required=("data_parallel",)))
         elif key == "options":
             fields[key] = tuple(item.one_of(OPTIONS) for item in entry.items())
         elif key in ("kernel_names", "backends"):
             fields[key] = tuple(item.text() for item in entry.items())
         elif key == "benchmarks":
             fields[key] = tuple(map(_benchmark_rule, entry.items()))
+        elif key == "variants":
+            fields[key] = {name: _variants(values) for name, values in entry.mapping().items()}
         elif key == "source":
             for source in entry.mapping().values():
                 source.text()
@@ -478,14 +481,36 @@ def _serve_flags(value: YamlValue) -> dict[str | tuple[str, str], str]:
     return flags
 
 
-def _training(value: YamlValue) -> Training:
+def _names(key: str, value: YamlValue) -> frozenset[str]:
+    """The value of a key in LISTS."""
+    if not value.is_list:
+        raise value.error(f"{key} must be a list of {', '.join(LISTS[key])}")
+    return frozenset(item.one_of(LISTS[key]) for item in value.items())
+
+
+def _training(value: YamlValue, required: Sequence[str] = ()) -> dict[str, Any]:
+    """The stated fields of a Training."""
     fields = dict[str, Any]()
-    for key, entry in value.mapping(Training._fields, required=("data_parallel",)).items():
+    for key, entry in value.mapping(Training._fields, required=required).items():
         if key == "overlaps":
             fields[key] = frozenset(item.one_of(OVERLAPS) for item in entry.items())
+        elif entry.is_null and key in ("gradients", "logits"):
+            fields[key] = None
         else:
             fields[key] = entry.one_of(get_args(DataParallel if key == "data_parallel" else ComputeFormat))
-    return Training(**fields)
+    return fields
+
+
+def _variants(value: YamlValue) -> dict[str, dict[str, Any]]:
+    """The values of an option of the engine, and the fields that each changes; of `training`, those that it states."""
+    read_field: Mapping[str, Callable[[YamlValue], Any]] = {"launch": _launch, "training": _training}
+    return {
+        name: {
+            key: read_field[key](entry) if key in read_field else _names(key, entry)
+            for key, entry in changed.mapping(VARIANT_KEYS).items()
+        }
+        for name, changed in value.mapping().items()
+    }
 
 
 def _benchmark_rule(value: YamlValue) -> BenchmarkRule:

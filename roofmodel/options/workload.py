@@ -196,17 +196,18 @@ class Options(NamedTuple):
         EngineName | None,
         Declared(
             WORKLOAD,
-            "Software that runs the model, for expected times: vllm, sglang, trtllm, torch (eager PyTorch), megatron, "
-            "NAME@VERSION or a YAML file. Default: vllm for inference of decoders, megatron for training on several "
-            "GPUs, else torch.",
+            "Software that runs the model, for expected times: vllm, sglang, trtllm, torch (eager PyTorch), "
+            "torch-compile, torchtitan, megatron, NAME@VERSION or a YAML file. Default: vllm for inference of "
+            "decoders, megatron for training on several GPUs, else torch.",
         ),
     ] = None
     engine_option: Annotated[
         EngineOption | None,
         Declared(
             WORKLOAD,
-            "KEY=VALUE. attention=, gemm= and moe= select a kernel by a part of its name. For torch and megatron: "
-            "launch=8us (host time per operator) or launch=graph. For torch: autocast=bf16 (weights in fp32).",
+            "KEY=VALUE. attention=, gemm= and moe= select a kernel by a part of its name. For engines that train: "
+            "launch=8us (host time per operator) or launch=graph. For torch: autocast=bf16 (weights in fp32). For "
+            "torchtitan: compile=on, compile=model (without the loss) or compile=async-tp.",
         ),
     ] = None
     logits: Annotated[

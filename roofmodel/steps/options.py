@@ -81,6 +81,8 @@ def workload(arch: Architecture, device: Device | None = None, **keywords: Any) 
 
         engine = engine._replace(extra_kernels=engine.extra_kernels | {NCHW})
     adapters = None
+    if phases == ("train",) and engine.training and (options.zero == FULL or options.fsdp or options.hsdp):
+        options = _with_formats(options, weights=options.weights or engine.training.sharded_weights)
     if recipe is not None:
         options = _with_formats(options, weights=options.weights or options.activations)
     is_training, casts = phases == ("train",), bool(engine.autocast)

@@ -117,6 +117,8 @@ def test_an_unknown_engine_is_an_error_with_a_name_that_works(name: Any, message
         ("vllm", "attention=fa3,attention=fa4", "attention is given twice, with fa3 and fa4"),
         ("torch", "launch=2s", "launch is '2s'; it must be a time of at most 1 s"),
         ("torch", "autocast=fp8", "autocast has no format 'fp8'; known: bf16, fp16"),
+        ("torchtitan", "compile=yes", "compile of torchtitan has no value 'yes'; known: off, model, on, async-tp"),
+        ("torchtitan", "autocast=bf16", "torchtitan has no option 'autocast'; known: launch, compile"),
     ],
 )
 def test_an_option_that_an_engine_lacks_is_an_error(engine: str, option: str, message: str) -> None:
@@ -191,6 +193,57 @@ def test_kernels_of_the_generation_and_format_come_first() -> None:
     assert sglang.implementations("prefill_attention", "fp16/fp16", "Blackwell")[0] == "trtllm_mha"
     assert sglang.implementations("prefill_attention", "fp16/fp16", None)[0] == "flash_attention"
     assert sglang.implementations("experts", "fp8/mxfp4", "Blackwell")[0] == "sglang_mxfp4_flashinfer_trtllm_moe"
+
+
+def _step(option: str | None, engine: str = "torchtitan", **options: Any) -> dict[str, Any]:
+    layout = {"tp": 2, "dp": 2, "zero": 3, "sequence_parallel": "on", "sustained": "off", **options}
+    return roofmodel.estimate(
+        "llama-3.2-1b", "h100", phase="train", dtype="bf16", batch=4, seq=4096, engine=engine, engine_option=option,
+        **layout,
+    ).to_dict()  # fmt: skip
+
+
+def test_a_compiled_step_is_faster_and_bounds_stay_the_same() -> None:
+    steps = [_step(option) for option in (None, "compile=off", "compile=model", "compile=on", "compile=async-tp")]
+    times = [step["phases"][0]["totals"]["expected_seconds"] for step in steps]
+    assert times[0] == times[1] > times[2] > times[3] > times[4]
+    assert len({step["phases"][0]["totals"]["bound_seconds"] for step in steps}) == 1
+    kept = [step["memory"]["logits"] for step in steps]
+    assert kept[1] == kept[2] == 1.5 * kept[3]  # per logit, 4 bytes in the loss and 2 of the gradient, or 2 and 2
+    alone = [_step(option, tp=1, dp=4, sequence_parallel="off") for option in ("compile=on", "compile=async-tp")]
+    times = [step["phases"][0]["totals"]["expected_seconds"] for step in alone]
+    assert times[0] == times[1]  # no tensors are exchanged
+
+
+def test_a_compiled_module_is_faster_than_eager_code() -> None:
+    eager, compiled = (_step(None, name, zero=0)["phases"][0]["totals"] for name in ("torch", "torch-compile"))
+    assert compiled["expected_seconds"] < eager["expected_seconds"]
+    assert compiled["bound_seconds"] == eager["bound_seconds"]
+
+
+def test_torchtitan_shards_fp32_weights_of_which_none_are_master_copies() -> None:
+    default, stated = _step(None), _step(None, weights="fp32")
+    assert default["workload"]["weights"] == "fp32"
+    assert default["memory"] == stated["memory"]
+    assert default["memory"]["optimizer"] == 2 * default["memory"]["weights"]  # two moments of 4 bytes
+    assert _step(None, zero=1)["workload"]["weights"] == "bf16"
+    assert _step(None, weights="bf16")["workload"]["weights"] == "bf16"
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ("compile: {fast: {fuse: [qkv]}}", "unknown key 'fuse'; did you mean 'fuses'"),
+        ("compile: {fast: {fuses: [qvk]}}", "'qvk'; did you mean 'qkv'"),
+        ("compile: {fast: {training: {overlaps: [x]}}}", "unknown variants.compile.fast.training.overlaps 'x'"),
+        ("compile: [fast]", "variants.compile must be a mapping"),
+    ],
+)
+def test_an_unknown_part_of_a_variant_is_an_error_with_its_line(tmp_path: Path, entry: str, message: str) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(f"like: torch\nvariants:\n  {entry}\n")
+    with pytest.raises(EngineError, match=f"mine.yaml:3: .*{message}"):
+        Engine.load(file)
 
 
 def test_an_inference_engine_does_not_train() -> None:
@@ -403,12 +456,15 @@ def test_the_help_names_each_packaged_engine_and_the_defaults() -> None:
     )
     default = f"default: {serving} for a service; for training {training} on several GPUs, else {other})"
     assert all(default in helps(function)["engine"] for function in (roofmodel.plan, roofmodel.plan_training))
-    for option in ("launch", "autocast"):
-        having = sorted((engine.id for engine in packaged() if option in engine.options), reverse=True)
-        assert re.search(rf"For {' and '.join(having)}: {option}=", DECLARED["engine_option"].help)
+    stated = DECLARED["engine_option"].help
+    assert "For engines that train: launch=" in stated
+    for engine in packaged():
+        assert ("launch" in engine.options) == (engine.training is not None)
+        for option in {*engine.options, *engine.variants} - {"launch"}:
+            assert f"For {engine.id}: {option}=" in stated
     schemes = {engine.id: engine.training.data_parallel for engine in packaged() if engine.training}
-    assert schemes.pop(other) == "ddp"
-    for name in schemes:
+    assert schemes[other] == "ddp"
+    for name in (name for name, scheme in schemes.items() if scheme != "ddp"):
         assert f"Default: ddp; with --engine {name} as this engine does." in DECLARED["data_parallel"].help
 
 
