@@ -21,11 +21,13 @@ the time of one of them can be below its own bound.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from roofmodel.counting.operator import Operator
+from roofmodel.counting.tensors import FORMATS, Format, Tensor
 from roofmodel.devices.device import Device
 from roofmodel.engines.engine import Engine
 from roofmodel.engines.engine_file import AllReduce
@@ -147,6 +149,18 @@ class Run(NamedTuple):
         return self.formula.implementation if self.formula else None
 
 
+def _adding(operator: Operator, form: Format) -> Operator:
+    """A GEMM that reads and writes the sum of a weight's gradients instead of writing a gradient (TransformerEngine's
+    `fuse_wgrad_accumulation`; Megatron-LM's `gradient_accumulation_fusion`)."""
+    line, widths = operator.lines[0], operator.widths
+    if not line.contracted:
+        return operator
+    total = Tensor(line.outputs[0].name.replace("grad.", "sum.", 1), line.outputs[0].axes)
+    added = replace(line, terms=(*line.terms, total), outputs=(total,))
+    widths = widths._replace(by_matrix=(*widths.by_matrix, (total.name, form)))
+    return replace(operator.with_widths(widths), lines=(added,))
+
+
 class Timing(NamedTuple):
     """The timing model of a device in an engine. `kernel` is preferred to those of the engine."""
 
@@ -183,7 +197,11 @@ class Timing(NamedTuple):
         return calibration and kernel_parameters(self.executed(operator), calibration, dtype, self)
 
     def executed(self, operator: Operator) -> Operator:
-        """The operator as its kernel runs: under autocast, after the casts of its parameters."""
+        """The operator as its kernel runs: under autocast, after the casts of its parameters; a GEMM of a weight's
+        gradient adds to the sum of microbatches where the engine keeps sums in a format of their own."""
+        training = self.engine.training
+        if training and training.gradients and operator.name.endswith(".grad_weight"):
+            operator = _adding(operator, FORMATS[training.gradients])
         if not self.engine.autocast:
             return operator
         from roofmodel.timing.casting import after_casts

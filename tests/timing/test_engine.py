@@ -18,7 +18,8 @@ from roofmodel.steps.estimate import estimate, latency_totals
 from roofmodel.steps.options import workload
 from roofmodel.steps.phase import phase_estimate, stage_time
 from roofmodel.steps.placed import Placed
-from roofmodel.timing.timing import expect, expect_elementwise
+from roofmodel.timing.engine import Timing
+from roofmodel.timing.timing import expect, expect_elementwise, gemm_work
 
 A100 = Device.load("a100")
 
@@ -311,6 +312,24 @@ def test_megatron_fuses_scale_mask_and_softmax_and_dropout_with_residual_sums() 
     assert not any(name.startswith("copy") for kernels in fused.values() for name in kernels)
     for name in ("attention.output.grad_weight", "mlp.down.grad_weight", "norm.mlp.grad", "head.loss"):
         assert fused[name] == eager[name]
+
+
+def test_a_gemm_adds_the_gradient_of_a_weight_to_a_sum_in_fp32() -> None:
+    """It reads and writes 4 bytes per weight, where the count has a written gradient of 2; the other GEMMs do not."""
+    options: dict[str, Any] = {"phase": "train", "dtype": "bf16", "batch": 4, "seq": 64}
+    for name in ("llama-3.2-1b", "deepseek-v2-lite"):
+        operators = [
+            each.operator for each in estimate(load(name), A100, engine="megatron", **options).phases[0].placed
+        ]
+        for engine in ("megatron", "torch"):
+            timing = Timing(A100, Engine.load(engine))
+            for operator in operators:
+                counted, run = gemm_work(operator, "bf16"), gemm_work(timing.executed(operator), "bf16")
+                if counted and run:
+                    is_summed = engine == "megatron" and operator.name.endswith(".grad_weight")
+                    weights = counted.batch * counted.m * counted.n
+                    adding = counted._replace(bytes=counted.bytes + 6 * weights, c=4)
+                    assert run == pytest.approx(adding if is_summed else counted)
 
 
 def test_a_model_without_dropout_has_none() -> None:
