@@ -287,6 +287,32 @@ class Draw:
         own |= {"partial_rotary_factor": rotary / self.head_dim}
         return sizes | self.one(published, own)
 
+    def glm5_next(self) -> dict[str, Any]:
+        """Layers with linear attention, and with latent attention whose indexer selects pools of tokens."""
+        drawn, pool = self.linear(), self.rng.randint(1, 5)
+        kinds = [self.one("linear_attention", self.one("indexed_attention", FULL)) for _ in range(self.layers)]
+        full = self.rng.randrange(self.layers)
+        kinds[full], indexers = "indexed_attention", ["full"] * self.layers
+        if full + 1 < self.layers:  # a layer reuses the tokens of the layer before
+            kinds[full + 1], indexers[full + 1] = "indexed_attention", self.one("full", "shared")
+        sizes = {"head_dim": drawn["linear_key_head_dim"], "num_heads": self.kv_heads}
+        sizes |= {"short_conv_kernel_size": drawn["linear_conv_kernel_dim"], "gate_lower_bound": self.one(None, -3.0)}
+        apart = {"linear_head_dim": sizes["head_dim"], "linear_num_heads": sizes["num_heads"]}
+        apart |= {"linear_conv_kernel_dim": drawn["linear_conv_kernel_dim"], "linear_lower_bound": self.one(None, -3.0)}
+        return self.latent() | self.routed() | self.sparse_types() | {
+            "q_lora_rank": self.rng.randint(3, 20),
+            "qk_rope_head_dim": 0,
+            "index_kpool": pool,
+            "index_topk": pool * self.rng.randint(1, 4),
+            "index_n_heads": self.rng.randint(1, 3),
+            "index_head_dim": self.rng.randint(1, 6),
+            "index_kpool_always_select_tail": self.flag(),
+            "layer_types": kinds,
+            "indexer_types": indexers,
+            "hc_mult": self.rng.randint(1, 4),
+            "hc_sinkhorn_iters": self.rng.randint(1, 4),
+        } | self.one({"linear_attn_config": sizes}, apart)  # fmt: skip
+
     def index_layers(self) -> dict[str, Any]:
         """The layers that have their own indexer; the first layer must have one."""
         types = ["full", *(self.one("full", "shared") for _ in range(self.layers - 1))]
@@ -915,6 +941,7 @@ RECIPES: dict[str, Callable[[Draw], dict[str, Any]]] = {
         | {"hidden_size": 12 * d.heads, "rope_parameters": ERNIE_ROTARY}
     ),
     "deepseek_v4": lambda d: d.compressed(),
+    "glm5_next_text": Draw.glm5_next,
     "hy_v4": lambda d: (
         d.indexed()
         | d.routed()

@@ -211,6 +211,7 @@ FIELDS: dict[str, tuple[FieldType, Any]] = {
     "latent_query_scale": (FLAG, False),  # queries are scaled by position, with two learned numbers per head
     "latent_sources": (INDICES, None),  # per layer, the layer whose latents it uses, if not its own
     "index_topk": (SIZE, None),  # tokens that the indexer selects for each query
+    "index_pool": (SIZE, None),  # tokens of a pool, if it selects pools
     "index_blocks": (SIZE, None),  # blocks of keys that the indexer selects for each query
     "index_block_size": (SIZE, 1),  # keys of a block
     "index_heads": (SIZE, 1),
@@ -439,7 +440,7 @@ def _check_heads(checked: _CheckedFields) -> None:
                 f"{at(kv_heads, heads)}: {named(heads)} is not divisible by {named(kv_heads)}; "
                 "each key-value head must serve the same number of query heads"
             )
-    if fields["latent"] and not fields["rotary_dim"]:
+    if fields["latent"] and fields["latent_rotary"] and not fields["rotary_dim"]:
         raise ModelError(
             f"{at('rotary_dim')}: {facts['rotary_dim'].key!r} is 0; it must be a whole number from 1: the size of the "
             "key part that all heads share"

@@ -236,13 +236,20 @@ class LatentAttention(NamedTuple):
     down_bias: bool = False  # on the projections to the latents
     out_bias: bool = False
     index_topk: Number | None = None  # each query attends to at most this many tokens, selected by an indexer
+    index_pool: Number | None = None  # tokens of a pool, if the indexer selects pools; an incomplete one is always read
     indexer: Indexer | None = None  # None: the layer attends to all tokens, or to those selected by the layer before
 
     def cached(self, tokens: Number, source: Number) -> tuple[Number, ...]:
-        """The latent, the shared rotary key and the indexer's key of all tokens; no latent if it reuses another."""
+        """The latent, the shared rotary key and the indexer's key of all tokens; no latent if it reuses another.
+
+        With pools, the indexer has a key for each complete pool, and the keys and weights of the tokens after it.
+        """
         own = () if self.kv_sharing == "reuses" else (self.latent, *((self.rotary_dim,) if self.rotary_dim else ()))
-        sizes = (*own, *((self.indexer.head_dim,) if self.indexer else ()))
-        return tuple(tokens * size for size in sizes)
+        latents = tuple(tokens * size for size in own)
+        if self.indexer is None:
+            return latents
+        keys, pool = self.indexer.head_dim, self.index_pool
+        return *latents, *((tokens * keys,) if pool is None else (tokens // pool * keys, 2 * pool * keys))
 
 
 class CompressedAttention(NamedTuple):

@@ -117,6 +117,7 @@ LABELS = {
     "attention.index_q_rotary": "indexer: rotary",
     "attention.index_content": "indexer: content of entries",
     "attention.index_gate": "indexer: weights of entries",
+    "attention.index_pool": "indexer: keys of pools",
     "attention.index": "indexer: new entries",
     "attention.kv": "shared K and V projection",
     "attention.q_heads_norm": "norm per query head",

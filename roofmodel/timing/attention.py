@@ -210,7 +210,7 @@ def _by_head_size(name: str, att: AttentionWork, timing: PrefillTiming | DecodeT
 
 
 def _pair_flops(att: AttentionWork) -> Number:
-    pair_flops: Number = att.flops / (att.batch * att.heads * att.pairs)
+    pair_flops: Number = att.flops / (att.batch * att.heads * maximum(att.pairs, 1))
     return pair_flops
 
 

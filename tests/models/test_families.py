@@ -268,6 +268,8 @@ NOT_READ = {
     "molmo2_text": {"tie_word_embeddings"},
     "ernie4_5_vl_moe_text": {"tie_word_embeddings"},
     "muse_glimmer_text": {"tie_word_embeddings"},
+    "glm5_next_text": LATENT
+    | {"first_k_dense_replace", "mlp_bias", "swiglu_limit", "index_kpool_always_select_tail", "tie_word_embeddings"},
     "hy_v4": LATENT | {"layer_types"},
     "mistral_large4_text": LATENT | {"layer_types"},
     "dbrx": {"tie_word_embeddings", "num_key_value_heads"},  # the latter: a copy of `attn_config.kv_n_heads`

@@ -110,7 +110,7 @@ def test_default_sizes_of_a_text_model_are_those_of_its_class(model_type: str) -
 def test_a_flat_config_is_read_like_a_nested_one(model_type: str) -> None:
     """Also compared with the real class, except GLM-4.1V: its class ignores the keys of a flat config."""
     settings = TEXT | {"tie_word_embeddings": True}
-    nested = read({"model_type": model_type, "text_config": settings})
+    nested = read({"model_type": model_type, "text_config": settings, "tie_word_embeddings": True})
     flat = read({"model_type": model_type, "vision_config": {"hidden_size": 7}} | settings)
     assert (flat.stack, flat.tied, flat.head) == (nested.stack, nested.tied, nested.head)
     if model_type != "glm4v":

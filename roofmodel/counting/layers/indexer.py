@@ -13,9 +13,9 @@ from roofmodel.counting import vector_flops
 from roofmodel.counting.block_context import BlockContext, fused_or_eager, norm_flops, norm_parameters
 from roofmodel.counting.operator import Builder, Operator
 from roofmodel.counting.tensors import Sizes
-from roofmodel.counting.workload import Step, attended, pairs, query_block_pairs
+from roofmodel.counting.workload import Step, attended, entries, entry_pairs, new_entries, pairs, query_block_pairs
 from roofmodel.models.layers import BlockSelection, Indexer, LatentAttention, Norm
-from roofmodel.numbers.algebra import Number, minimum
+from roofmodel.numbers.algebra import Number, minimum, quotient
 
 KEY_NORM = Norm("layernorm")  # of DeepSeek-V3.2's indexer
 SCORES = "index_q[b t ki hi] {cache}index[b s hi] -> e[b ki t:s]"
@@ -24,10 +24,12 @@ SCORES = "index_q[b t ki hi] {cache}index[b s hi] -> e[b ki t:s]"
 def select_tokens(att: LatentAttention, indexer: Indexer, block: BlockContext, cache: str) -> Iterator[Operator]:
     """Each query keeps the `index_topk` tokens with the highest scores (DeepSeek-V3.2, arXiv 2512.02556).
 
-    Score of a token: sum over the heads of weight x relu(q . k).
+    Score of a token: sum over the heads of weight x relu(q . k). With pools of tokens (GLM-5.3), the indexer scores a
+    key for each complete pool, a mean of its tokens' keys with learned weights, and selects whole pools.
     """
-    step, x = block.step, block.input
-    own = {"zq": att.query_latent or 0, "t:si": _kept_pairs(step, att.index_topk)}
+    step, x, pool = block.step, block.input, att.index_pool
+    kept = _kept_pairs(step, att.index_topk) if pool is None else pooled_pairs(step._replace(attention="flash"), att)
+    own = {"zq": att.query_latent or 0, "t:si": kept}
     build = _build(block, indexer.heads, indexer.head_dim, att.rotary_dim, own)
     source = "query_latent[b t zq]"
     if not att.query_latent:
@@ -43,15 +45,19 @@ def select_tokens(att: LatentAttention, indexer: Indexer, block: BlockContext, c
         yield query_scale(build, "attention.index_scale", "index_q[b t ki hi]", "ki")
     yield _keys(build, x)
     key = "index_k[b t hi]"
-    yield _norm(
-        build, "attention.index_norm", KEY_NORM, "index", key, key if att.rotary_dim else f"{cache}index[b t hi]"
-    )
+    is_final = not (att.rotary_dim or pool)
+    yield _norm(build, "attention.index_norm", KEY_NORM, "index", key, f"{cache}index[b t hi]" if is_final else key)
     if att.rotary_dim:
         yield _rotary(build, cache)
+    if pool:
+        yield from _pool(build, x, step, pool, cache)
     yield build.operator("attention.index_weights", "attention", f"{x} W_index_weights[d ki] -> index_weight[b t ki]")
 
     def score(step: Step) -> tuple[Operator, ...]:
-        inner = build._replace(sizes={**build.sizes, "t:s": pairs(step, None, block.causal)})
+        scored: Sizes = {"t:s": pairs(step, None, block.causal)}
+        if pool:
+            scored = {"s": entries(step, pool), "t:s": entry_pairs(step, pool)}
+        inner = build._replace(sizes={**build.sizes, **scored})
         return (
             inner.operator("attention.index_scores", "attention", SCORES.format(cache=cache), kind="bmm"),
             inner.operator(
@@ -65,7 +71,29 @@ def select_tokens(att: LatentAttention, indexer: Indexer, block: BlockContext, c
         )  # fmt: skip
 
     yield from fused_or_eager("attention.index_scores", "attention", score, step, kind="attention")
+    if pool:
+        build = build._replace(sizes={**build.sizes, "t:s": entry_pairs(step._replace(attention="flash"), pool)})
     yield _choose(build, "index_score[b t:s] -> selected[b t:si]")
+
+
+def pooled_pairs(step: Step, att: LatentAttention) -> Number:
+    """Query-key pairs of attention to selected pools and to the tokens after the last complete pool.
+
+    The earlier ones of a query's complete pools are left out beyond the number that it selects.
+    """
+    pool = att.index_pool
+    left_out = entry_pairs(step, pool) - entry_pairs(step, pool, quotient(att.index_topk, pool))
+    return pairs(step, None, causal=True) - pool * left_out
+
+
+def _pool(build: Builder, x: str, step: Step, pool: Number, cache: str) -> Iterator[Operator]:
+    """The keys of the pools that the new tokens complete: means of the tokens' keys, with softmax weights."""
+    build = build._replace(sizes={**build.sizes, "te": new_entries(step, pool), "m'": pool})
+    yield build.operator("attention.index_gate", "attention", f"{x} H_index_gate[d hi] -> index_gate[b t hi]")
+    line = f"index_k[b t hi] index_gate[b t hi] B_index_positions[m' hi] => {cache}index[b te hi]"
+    # the bias of the position 1, softmax over the tokens of a pool, times the key 1, sum 1
+    flops = 3 + vector_flops.SOFTMAX
+    yield build.operator("attention.index_pool", "attention", line, kind="elementwise", flops=flops)
 
 
 def select_blocks(selection: BlockSelection, rotary_dim: Number, block: BlockContext, cache: str) -> Iterator[Operator]:

@@ -19,13 +19,13 @@ from roofmodel.counting.block_context import (
     replicated_input,
     share_sequence,
 )
-from roofmodel.counting.layers.indexer import query_scale, select_tokens
+from roofmodel.counting.layers.indexer import pooled_pairs, query_scale, select_tokens
 from roofmodel.counting.layers.transformer import gate
 from roofmodel.counting.operator import Builder, Operator, fuse
 from roofmodel.counting.tensors import Sizes
-from roofmodel.counting.workload import Step, attended, pairs
+from roofmodel.counting.workload import Step, attended, entries, pairs
 from roofmodel.models.layers import LatentAttention
-from roofmodel.numbers.algebra import is_just, minimum
+from roofmodel.numbers.algebra import is_just, minimum, quotient
 
 
 def latent_attention(att: LatentAttention, block: BlockContext) -> Iterator[Operator]:
@@ -44,6 +44,12 @@ def latent_attention(att: LatentAttention, block: BlockContext) -> Iterator[Oper
     def keys_and_pairs(step: Step) -> Sizes:
         # A decode reads only the tokens that its query chose. Many queries of a prefill together choose nearly all.
         keys = attended(step, att.index_topk if step.absorbs else None, evicts=False)
+        if att.index_pool:
+            most = quotient(att.index_topk, att.index_pool)
+            if step.absorbs and step.attention == "flash":
+                complete = entries(step, att.index_pool)
+                keys = attended(step, None) - att.index_pool * (complete - minimum(complete, most))
+            return {"s": keys, "t:s": pooled_pairs(step, att)}
         if resumes_sparsely and not step.absorbs and step.attention == "flash":
             keys = minimum(keys, step.tokens * att.index_topk)
         return {
@@ -105,12 +111,13 @@ def latent_attention(att: LatentAttention, block: BlockContext) -> Iterator[Oper
 def queries(att: LatentAttention, block: BlockContext, build: Builder) -> Iterator[Operator]:
     """The query projection, through a query latent if the model has one."""
     x, out = block.input, _query_parts(att)
+    size = "h" if is_just(att.rotary_dim, 0) else "hr"
     if not att.query_latent:
         yield from replicated_input(build, block.step, "attention.q", x)
-        yield build.operator("attention.q", "attention", f"{x} W_q[d k hr] -> {out}")
+        yield build.operator("attention.q", "attention", f"{x} W_q[d k {size}] -> {out}")
         return
     bias = " + B_q_down[zq]" if att.down_bias else ""
-    latent, matrix = "query_latent[b t zq]", "W_q_up[zq k hr]"
+    latent, matrix = "query_latent[b t zq]", f"W_q_up[zq k {size}]"
     name = "query_down" if att.gate == "queries" else "query_latent"
     yield build.operator("attention.q_down", "attention", f"{x} W_q_down[d zq]{bias} -> {name}[b t zq]")
     yield latent_norm(att, build, name, "zq", latent)

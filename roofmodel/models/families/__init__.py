@@ -139,7 +139,7 @@ MODEL_TYPES: dict[str, tuple[str, ...]] = {
         "mistral4", "minicpm3", "youtu", "mistral_large4_text",
     ),
     "hyper_connections": (
-        "deepseek_v4", "hy_v4",
+        "deepseek_v4", "hy_v4", "glm5_next_text",
     ),
     "linear_attention": (
         "minimax", "kimi_linear", "bailing_hybrid", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo_hybrid",

@@ -1,4 +1,4 @@
-"""Decoders with hyper-connections, that is several residual streams: DeepSeek-V4 and Hunyuan 4."""
+"""Decoders with hyper-connections, that is several residual streams: DeepSeek-V4, Hunyuan 4 and GLM-5.3."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from roofmodel.models.families import Family, heads
 from roofmodel.models.families.latent_attention import (
     ACTIVE,
     DEEPSEEK_V32,
+    INDEXER_PATTERN,
     ROUTED,
     SPARSE_LAYERS,
+    indexer_types,
     layer_flags,
     sparse_from,
 )
+from roofmodel.models.families.linear_attention import KIMI, LINEAR_CONFIG, mixers
 from roofmodel.models.families.llama import LLAMA
 from roofmodel.models.fields import COUNT, SIZE, FieldType, key
 
@@ -26,6 +29,7 @@ RATIOS = FieldType(
     lambda v: isinstance(v, list) and all(ratio in tuple(KINDS_BY_RATIO) for ratio in v),
     "a list of 0 (only a window), 4 and 128 tokens per compressed entry, one per layer",
 )
+BOUND = FieldType(lambda v: type(v) in (int, float), "a number; null without a bound of the decay")
 
 
 def _attention_kinds(f: Any) -> list[str]:
@@ -41,6 +45,20 @@ def _attention_kinds(f: Any) -> list[str]:
 def _ratios(f: Any) -> list[int]:
     ratios = {WINDOW_ONLY: 0, COMPRESSED: f["ratio"], HEAVILY: f["heavy_ratio"]}
     return [ratios[kind] for kind in _attention_kinds(f)]
+
+
+def _one_indexed_in_four(f: Any) -> list[str]:
+    return ["linear_attention" if layer % 4 != 3 else "indexed_attention" for layer in range(f["layers"])]
+
+
+def _glm_mixers(types: Any) -> Any:
+    """Mixers from `layer_types`, in which attention has two names."""
+    renamed = {"indexed_attention": "full_attention"}
+    if not isinstance(types, list) or not all(
+        kind in ("linear_attention", *renamed, *renamed.values()) for kind in types
+    ):
+        raise ValueError("a list of 'linear_attention' and 'indexed_attention', one per layer")
+    return mixers([renamed.get(kind, kind) for kind in types])
 
 
 def _full_indexers(f: Any) -> list[str]:
@@ -99,5 +117,35 @@ FAMILIES: dict[str, Family] = {
         dense_first=1,
         expert_layers=key("mlp_layer_types", default=sparse_from(lambda f: 1), read=SPARSE_LAYERS),
         positions=key("max_position_embeddings", default=262144),
+    ),
+    "glm5_next_text": KIMI.like(
+        "Glm5Next",
+        classes={"TextModel": ()},
+        config="Glm5NextTextConfig",
+        switches=INDEXER_PATTERN
+        | dict(
+            decay_bound=(BOUND, key("linear_lower_bound", f"{LINEAR_CONFIG}.gate_lower_bound", default=-5.0, null=0))
+        ),
+        refuses=("qk_rope_head_dim",),  # so does the class
+        query_latent=key("q_lora_rank", default=1536),
+        nope_dim=key("qk_nope_head_dim", default=256),
+        rotary_dim=0,
+        value_dim=key("v_head_dim", default=256),
+        index_topk=key("index_topk", default=2048),
+        index_pool=key("index_kpool", default=16),
+        index_heads=key("index_n_heads", default=32),
+        index_head_dim=key("index_head_dim", default=128),
+        index_layers=key("indexer_types", default=indexer_types, read=layer_flags(full=1, shared=0)),
+        mixers=key("layer_types", default=_one_indexed_in_four, read=_glm_mixers),
+        linear_heads=key(f"{LINEAR_CONFIG}.num_heads", "linear_num_heads", default=64),
+        linear_sigmoid_decay=lambda f: f["decay_bound"] != 0,
+        streams=key("hc_mult", default=4),
+        streams_sinkhorn=key("hc_sinkhorn_iters", default=20),
+        streams_head="mean",
+        mlp_width=key("intermediate_size", default=12288),
+        mlp_bias=False,
+        experts=key(*ROUTED, default=288),
+        expert_width=key("moe_intermediate_size", default=2048),
+        expert_layers=key("mlp_layer_types", default=sparse_from(lambda f: 3), read=SPARSE_LAYERS),
     ),
 }

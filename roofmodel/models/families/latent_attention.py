@@ -65,7 +65,7 @@ def _pattern(value: Any) -> Any:
     return value
 
 
-def _indexer_types(f: Any) -> list[str]:
+def indexer_types(f: Any) -> list[str]:
     """`full` for layers whose indexer selects tokens: one in `index_every`, after the offset; else `shared`."""
     if f["index_pattern"]:
         return list(f["index_pattern"])
@@ -147,7 +147,7 @@ FAMILIES: dict[str, Family] = {
         value_dim=key("v_head_dim", default=256),
         query_latent=key("q_lora_rank", default=2048),
         index_heads=key("index_n_heads", default=32),
-        index_layers=key("indexer_types", default=_indexer_types, read=layer_flags(full=1, shared=0)),
+        index_layers=key("indexer_types", default=indexer_types, read=layer_flags(full=1, shared=0)),
         mlp_width=key("intermediate_size", default=12288),
         positions=key("max_position_embeddings", default=202752),
     ),
@@ -233,7 +233,7 @@ FAMILIES: dict[str, Family] = {
         ),
         latent_sources=key("kv_source_layers", default=lambda f: [*range(f["layers"])]),
         index_heads=key("index_n_heads", default=32),
-        index_layers=key("indexer_types", default=_indexer_types, read=layer_flags(full=1, shared=0)),
+        index_layers=key("indexer_types", default=indexer_types, read=layer_flags(full=1, shared=0)),
         mlp_width=key("intermediate_size", default=24576),
         experts=key(*ROUTED, default=128),
         experts_active=key(ACTIVE, default=4),

@@ -19,7 +19,8 @@ CLASSIFIER_HEAD = CAUSAL_HEADS["ForSequenceClassification"]
 MIXER_WORDS = {"linear_attention": "delta_rule", "full_attention": "attention"}
 
 
-def _mixers(types: Any) -> Any:
+def mixers(types: Any) -> Any:
+    """Mixers from `layer_types`. Raises ValueError for other words."""
     if not isinstance(types, list) or not all(kind in list(MIXER_WORDS) for kind in types):
         raise ValueError(f"a list of {' and '.join(map(repr, MIXER_WORDS))}, one per layer")
     return [MIXER_WORDS[kind] for kind in types]
@@ -32,7 +33,7 @@ def _one_full_in_four(f: Any) -> list[str]:
 
 
 def _lightning(types: Any) -> Any:
-    return ["lightning" if mixer == "delta_rule" else mixer for mixer in _mixers(types)]
+    return ["lightning" if mixer == "delta_rule" else mixer for mixer in mixers(types)]
 
 
 def _every_other(f: Any) -> list[str]:
@@ -61,7 +62,7 @@ QWEN3_5 = LLAMA.like(
     attention_gate="queries",
     rotary=key(*PARTIAL, default=0.25),
     qk_norm=True,
-    mixers=key("layer_types", default=_one_full_in, read=_mixers),
+    mixers=key("layer_types", default=_one_full_in, read=mixers),
     linear_heads=key("linear_num_key_heads", default=16),
     linear_value_heads=key("linear_num_value_heads", default=32),
     linear_head_dim=key("linear_key_head_dim", default=128),
@@ -92,7 +93,7 @@ KIMI = DEEPSEEK.like(
     ),
     query_latent=key("q_lora_rank", default=None),
     latent_rotary=False,
-    mixers=key("layer_types", default=_kimi_types, read=_mixers),
+    mixers=key("layer_types", default=_kimi_types, read=mixers),
     linear_heads=key(f"{LINEAR_CONFIG}.num_heads", "linear_num_heads", default=32),
     linear_head_dim=key(f"{LINEAR_CONFIG}.head_dim", "linear_head_dim", default=128),
     linear_projections=(("q",), ("k",), ("v",), ("forget",), ("write",), ("gate",)),
@@ -141,7 +142,7 @@ FAMILIES: dict[str, Family] = {
         query_latent=None,
         latent_rotary=True,
         latent_gate="head",
-        mixers=key("layer_types", default=_one_full_in, read=_mixers),
+        mixers=key("layer_types", default=_one_full_in, read=mixers),
         linear_heads=lambda f: f["heads"],
         # the class overwrites `head_dim` with the head size of latent attention
         linear_head_dim=key("linear_head_dim", default=lambda f: f["head_dim_in_config"]),
@@ -177,7 +178,7 @@ FAMILIES: dict[str, Family] = {
         out_norm=False,
         post_norm_layers=lambda f: [int(mixer == "attention") for mixer in f["mixers"]],
         rotary=lambda f: int(f["theta"] != 0),
-        mixers=key("layer_types", default=_one_full_in_four, read=_mixers),
+        mixers=key("layer_types", default=_one_full_in_four, read=mixers),
         linear_heads=key("linear_num_key_heads", default=lambda f: f["heads"]),
         linear_value_heads=key("linear_num_value_heads", default=lambda f: f["heads"]),
         linear_head_dim=key("linear_key_head_dim", default=lambda f: int(0.75 * f["hidden"] / f["linear_heads"])),

@@ -38,6 +38,7 @@ COMPOSITES: dict[str, Composite] = {
     "gemma3": Composite("gemma3_text", tied=True),
     "gemma4": Composite("gemma4_text", tied=True),
     "gemma4_unified": Composite("gemma4_unified_text", tied=True),
+    "glm5_next": Composite("glm5_next_text", flat=True),
     "glm46v": Composite("glm4v_text"),
     "glm4v": Composite("glm4v_text", tied_by="either", flat=True),
     "glm4v_moe": Composite("glm4v_moe_text", tied_by="either"),

@@ -15,7 +15,6 @@ UNSUPPORTED: dict[str, str] = {
     "gemma3n_text": "several parallel streams of activations (AltUp)",
     "gemma4_assistant": "the keys and values of another model",
     "gemma4_unified_assistant": "the keys and values of another model",
-    "glm5_next_text": "linear attention, latent attention, and hyper-connections between layers",
     "hrm_text": "layers that run in nested loops",
     "inkling2_text": "short convolutions on keys and values, and relative positions computed from queries",
     "inkling_text": "short convolutions on keys and values, and relative positions computed from queries",
