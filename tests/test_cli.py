@@ -123,6 +123,7 @@ BAD: list[tuple[str, list[str]]] = [
     ("plan gpt2 --hw a100 --gpus 1 --train --tokens 1B --recompute some", ["--recompute", "'some'", "none"]),
     ("plan gpt2 --hw a100 --gpus 7 --isl 8 --osl 8 --tp 7", ["--gpus 7", "no layout", "--tp"]),
     ("plan gpt2 --hw a100 --gpus 1 --isl 8 --osl 8 --dtype fp8", ["--dtype fp8", "no device has a pipe", "fp16"]),
+    ("estimate gpt2 --hw a100 --phase train --recompute selective:nrom", ["--recompute", "'nrom'", "norm", "moe"]),
     ("estimate gpt2 --hw a100 --recompute some", ["--recompute", "'some'", "none, selective, full"]),
     ("estimate gpt2 --hw a100 --format yaml", ["--format", "'yaml'", "table, json, csv, markdown"]),
     ("estimate gpt2 --hw a100 --tp 5", ["--tp 5", "12 heads", "try --tp 1, 2, 3, 4, 6, 12"]),

@@ -20,7 +20,6 @@ from roofmodel.options.values import (
     Logits,
     Optimizer,
     Phase,
-    Recompute,
     States,
 )
 from roofmodel.options.workload import Options
@@ -251,7 +250,7 @@ class Workload(NamedTuple):
     states: States | None = None
     adapters: Adapters | None = None
     recipe: str | None = None
-    recompute: Recompute = "none"
+    recompute: str = "none"
     decoder_seq: Number | None = None
     parallel: Parallel = ONE_GPU
     micro_batch: Number | None = None
@@ -387,7 +386,7 @@ class Step(NamedTuple):
     image: tuple[Number, Number] = NO_IMAGE
     mla: LatentMode = "absorbed"
     optimizer: Optimizer | None = "adam"
-    recompute: Recompute = "none"
+    recompute: str = "none"
     source: Number = 0
     parallel: Parallel = ONE_GPU
     microbatches: Number = 1

@@ -21,7 +21,6 @@ from roofmodel.options.values import (
     Optimizer,
     Overlap,
     Phase,
-    Recompute,
     RoutingOption,
     SequenceParallel,
     ServePhase,
@@ -56,7 +55,7 @@ class WorkloadOptions(TypedDict, total=False):
     states: States | None
     lora: int | None
     lora_targets: str | None
-    recompute: Recompute
+    recompute: str
     tp: int
     dp: int
     pp: int

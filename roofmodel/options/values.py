@@ -25,7 +25,8 @@ SERVE: ServePhase = "serve"
 """The phase of `roof estimate` that is no pass of the model: requests in flight on a server."""
 Optimizer = Literal["adam", "adam8bit", "momentum", "sgd"]
 States = Literal["fp32", "bf16", "int8"]  # of an optimizer
-Recompute = Literal["none", "selective", "full"]
+RECOMPUTED_MODULES = ("attention", "mlp", "activation", "norm", "moe", "op")
+"""What `--recompute selective:MODULES` recomputes (`counting/training/recomputation.py`)."""
 AttentionMode = Literal["flash", "eager"]
 LatentMode = Literal["absorbed", "naive"]  # of multi-head latent attention
 Logits = Literal["last", "all"]
@@ -164,6 +165,21 @@ def layer_counts(option: str, value: object) -> str:
     raise WorkloadError(
         Option(option), f" is {shorten(value)}; it must be numbers of layers; try ", Option(option, "15,16,15")
     )
+
+
+def recomputation(option: str, value: object) -> str:
+    """`none`, `selective`, `full`, or modules such as `selective:norm+activation`. Raises WorkloadError for others."""
+    kinds = ("none", "selective", "full")
+    if not isinstance(value, str) or not value.startswith("selective:"):
+        if value in kinds:
+            return str(value)
+        raise WorkloadError(Option(option), f": unknown value {shorten(value)}{choices(str(value), kinds)}")
+    for name in re.split(r"[+,]", value.partition(":")[2]):
+        if name not in RECOMPUTED_MODULES:
+            raise WorkloadError(
+                Option(option), f": no module {shorten(name)} can be recomputed{choices(name, RECOMPUTED_MODULES)}"
+            )
+    return value
 
 
 def layer_names(option: str, value: object) -> str:

@@ -28,7 +28,6 @@ from roofmodel.options.values import (
     Optimizer,
     Overlap,
     Phase,
-    Recompute,
     RoutingOption,
     SequenceParallel,
     ServePhase,
@@ -44,6 +43,7 @@ from roofmodel.options.values import (
     layer_names,
     on_or_off,
     probability,
+    recomputation,
     requests_per_second,
     valid_request,
 )
@@ -259,12 +259,14 @@ class Options(NamedTuple):
         ),
     ] = None
     recompute: Annotated[
-        Recompute,
+        str,
         Declared(
             TRAINING,
-            "Activations recomputed in the backward pass; selective: those of the attention scores.",
+            "Activations recomputed in the backward pass: none, selective (the attention scores), full (layers), or "
+            "selective:norm+activation: of attention, mlp, activation, norm, moe, op (torchtitan's, by operator).",
+            check=recomputation,
             plans=("training",),
-            plan_help="Search only these (default: all); selective needs --attention eager.",
+            plan_help="Search only these (default: none and full, with --attention eager also selective).",
         ),
     ] = "none"
     tp: Annotated[
@@ -371,11 +373,7 @@ class Options(NamedTuple):
     ] = 0
     fsdp: Annotated[
         bool,
-        Declared(
-            PARALLELISM,
-            "Training: fully sharded data parallel, another name of --zero 3.",
-            check=flag,
-        ),
+        Declared(PARALLELISM, "Training: fully sharded data parallel, another name of --zero 3.", check=flag),
     ] = False
     hsdp: Annotated[
         int | None,

@@ -107,7 +107,7 @@ def _cheapest_first(work: Workload) -> Iterator[tuple[str, Any]]:
     if work.parallel.weight_copies > 1 and not work.parallel.zero:
         yield "zero", 1
     kinds = ("none", "selective", "full")
-    for kind in kinds[kinds.index(work.recompute) + 1 :]:
+    for kind in kinds[kinds.index(work.recompute.partition(":")[0]) + 1 :]:
         if kind == "full" or work.attention == "eager":
             yield "recompute", kind
     if work.parallel.weight_copies > 1 and work.parallel.zero < 3 and work.options.data_parallel is None:

@@ -79,7 +79,7 @@ def test_an_option_that_a_plan_does_not_search_is_an_error() -> None:
 def test_the_kind_and_the_names_of_an_option_follow_from_its_type() -> None:
     assert (DECLARED["batch"].type, DECLARED["batch"].kind, DECLARED["batch"].choices) == (int, "count", ())
     assert (DECLARED["seq"].type, DECLARED["seq"].kind) == (int | None, "count")
-    assert DECLARED["recompute"][-3:] == (Literal["none", "selective", "full"], "name", ("none", "selective", "full"))
+    assert DECLARED["mla"][-3:] == (Literal["absorbed", "naive"], "name", ("absorbed", "naive"))
     assert DECLARED["logits"].choices == ("last", "all")  # Logits | None
     assert [DECLARED[name].kind for name in ("memory_utilization", "routing", "engine", "engine_option")] == [
         "share", "name", "name", "settings",

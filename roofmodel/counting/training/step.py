@@ -14,8 +14,7 @@ together send as many bytes as an all-reduce (section 7.2.1). `sharding.py` has 
 
 With low-rank adapters, only these have gradients and states (`layers/adapters.py`).
 
-Recomputation as in Korthikanti et al., arXiv 2205.05198: `selective` recomputes the scores and the softmax of
-attention, `full` keeps only the input of each layer. `dropout.py` counts the masks of dropout.
+`recomputation.py` says what the backward pass recomputes; `dropout.py` counts the masks of dropout.
 """
 
 from __future__ import annotations
@@ -30,6 +29,13 @@ from roofmodel.counting.operator import Builder, Operator
 from roofmodel.counting.passes import Memory, activation_bytes
 from roofmodel.counting.tensors import STATE_FORMATS, Format, Tensor, Widths
 from roofmodel.counting.training.backward import backward, differentiable, kept, receives_from_stage
+from roofmodel.counting.training.recomputation import (
+    gathers_tokens,
+    is_core_attention,
+    recomputed_operators,
+    runs_forward,
+    saves_result,
+)
 from roofmodel.counting.training.sharding import (
     ReplicatedParameters,
     buffer_bytes,
@@ -44,12 +50,10 @@ from roofmodel.counting.training.sharding import (
 )
 from roofmodel.counting.workload import Step
 from roofmodel.numbers.algebra import Number, ceil_div, either, largest, maximum
-from roofmodel.options.values import Optimizer, Recompute
+from roofmodel.options.values import Optimizer
 
 MOMENTS: dict[str, tuple[str, ...]] = {"adam": ("m", "v"), "adam8bit": ("m", "v"), "momentum": ("m",), "sgd": ()}
 """The moments of each optimizer, one value per parameter each."""
-SCORE_KINDS = ("bmm", "softmax", "dropout")
-"""Kinds of the attention operators on scores, whose size is quadratic in the length."""
 
 
 class TrainingStep(NamedTuple):
@@ -121,11 +125,13 @@ def build_training_step(passes: TrainingPasses, step: Step) -> TrainingStep:
     updated = sum(each.updated for each in sets) if is_sharded else None
     recomputed = [
         op
-        for op, wanted in zip(passes.passed, passes.differentiated, strict=True)
-        if is_recomputed(op, wanted, step.recompute)
+        for op, repeated in zip(passes.passed, recomputed_operators(*passes[:2], step.recompute), strict=True)
+        if repeated
     ]
     if step.recompute == "full":  # gathered for the GEMM and again for its weight gradient
-        recomputed = [replace(op, passes=2 * op.passes) if op.layers and _gathers(op) else op for op in recomputed]
+        recomputed = [
+            replace(op, passes=2 * op.passes) if op.layers and gathers_tokens(op) else op for op in recomputed
+        ]
     forward, backward_pass = passes.forward, passes.backward
     casts_of_weights: tuple[Operator, ...] = ()
     if step.recipe is not None:
@@ -151,29 +157,6 @@ def build_training_step(passes: TrainingPasses, step: Step) -> TrainingStep:
         updated=passes.parameters if updated is None else updated,
         sets=sets,
     )
-
-
-def runs_forward(operator: Operator) -> bool:
-    """Whether the forward pass runs the operator: some collectives only exist for their gradient."""
-    return operator.collective is None or operator.collective.moves
-
-
-def is_recomputed(operator: Operator, wanted: set[str], recompute: Recompute) -> bool:
-    """Whether the backward pass repeats the operator instead of keeping its output.
-
-    With sequence and context parallelism, this includes the exchange of tokens, or of keys and values.
-    """
-    if _gathers(operator):
-        return True
-    if operator.layers is None or recompute == "none" or not runs_forward(operator):
-        return False
-    core = operator.group.endswith("attention") and operator.kind in SCORE_KINDS
-    return recompute == "full" or (core and bool(wanted))
-
-
-def _gathers(operator: Operator) -> bool:
-    """Whether the operator gathers the tokens that sequence parallelism shards."""
-    return operator.collective is not None and operator.collective.adds
 
 
 def cross_entropy(head: Operator) -> Operator:
@@ -330,7 +313,7 @@ def kept_tensors(forward: Sequence[Operator]) -> KeptTensors:
     return KeptTensors(run, differentiated, [kept(*each) for each in zip(run, differentiated, strict=True)])
 
 
-def kept_bytes(forward: KeptTensors, recompute: Recompute) -> tuple[Number, Number]:
+def kept_bytes(forward: KeptTensors, recompute: str) -> tuple[Number, Number]:
     """Bytes of the activations kept from forward to backward pass, and of what recomputing one layer restores.
 
     What the loss keeps is not among them (`logit_bytes`).
@@ -342,8 +325,9 @@ def kept_bytes(forward: KeptTensors, recompute: Recompute) -> tuple[Number, Numb
     recomputed: dict[object, dict[tuple[str, int], Number]] = {}
     gathered: dict[object, dict[int, dict[str, Number]]] = {}  # by layers and by exchange
     rewritten = {(_layers(operator), t.name) for operator in forward.operators for t in operator.writes}
-    for operator, wanted, reads in zip(*forward, strict=True):
-        before, repeated = dict(writers), is_recomputed(operator, wanted, recompute)
+    repeats = recomputed_operators(forward.operators, forward.differentiated, recompute)
+    for operator, repeated, reads in zip(forward.operators, repeats, forward.kept, strict=True):
+        before = dict(writers)
         writers |= {t.name: (operator, repeated) for t in operator.writes}
         needed = {} if operator.name == "head.loss" else dict.fromkeys(reads, True)
         if repeated:
@@ -354,14 +338,18 @@ def kept_bytes(forward: KeptTensors, recompute: Recompute) -> tuple[Number, Numb
             if writer is None:  # a constant
                 continue
             version, size = (tensor.name, id(writer)), operator.widths.bytes(tensor, tensor.elements(operator.sizes))
-            inside = writer_repeated and (repeated or _gathers(writer)) and _layers(writer) == _layers(operator)
-            if inside and _gathers(writer):  # the tensors of only one exchange are live at a time
+            released = repeated or not is_core_attention(writer)
+            inside = writer_repeated and released and _layers(writer) == _layers(operator)
+            if inside and gathers_tokens(writer):  # the tensors of only one exchange are live at a time
                 gathered.setdefault(_layers(operator), {}).setdefault(id(writer), {})[tensor.name] = size
             elif not inside:  # a layer that writes the tensor has its own version; other layers share one
                 times = operator.count if (_layers(operator), tensor.name) in rewritten else 1
                 stored[version] = maximum(stored.get(version, 0), times * size)
             elif by_gradient:
                 recomputed.setdefault(_layers(operator), {})[version] = size
+        if saves_result(operator, repeated, recompute):
+            sizes = {t.name: operator.widths.bytes(t, t.elements(operator.sizes)) for t in operator.writes}
+            stored |= {(name, id(operator)): operator.count * size for name, size in sizes.items()}
     layers = {**recomputed, **gathered}
     largest_layer = largest(
         sum(recomputed.get(each, {}).values())
