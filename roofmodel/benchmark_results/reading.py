@@ -19,9 +19,8 @@ from roofmodel.benchmark_results.run import Entries, ServingRun
 from roofmodel.errors import ProfileError
 from roofmodel.files.text_files import decode, display_names
 from roofmodel.profiles.reading import InputFile, opened_sources
-from roofmodel.profiles.signatures import serving_result
+from roofmodel.profiles.signatures import SERVING_TOOLS, serving_result
 
-NAMES = "SGLang's bench_serving, vllm bench serve, genai-perf, AIPerf, trtllm-bench and InferenceX"
 _HEAD = 1 << 16  # bytes that decide whether a file is a result; details of requests come after the summary
 _NEXT = re.compile(r"\s*")
 
@@ -83,7 +82,7 @@ def _runs(source: InputFile, name: str) -> Iterator[ServingRun]:
 
 
 def _unknown(name: str) -> ProfileError:
-    return ProfileError(f"{name}: not a result of a serving benchmark; known are those of {NAMES}")
+    return ProfileError(f"{name}: not a result of a serving benchmark; known are those of {SERVING_TOOLS}")
 
 
 def _objects(text: str, name: str) -> Iterator[dict[str, Any]]:
@@ -95,7 +94,9 @@ def _objects(text: str, name: str) -> Iterator[dict[str, Any]]:
         except json.JSONDecodeError as error:
             raise ProfileError(f"{name}:{error.lineno}: not JSON ({error.msg}); the file may be incomplete") from None
         except (RecursionError, ValueError):
-            raise ProfileError(f"{name}: not JSON that a benchmark writes; known are results of {NAMES}") from None
+            raise ProfileError(
+                f"{name}: not JSON that a benchmark writes; known are results of {SERVING_TOOLS}"
+            ) from None
         for each in value or [None] if isinstance(value, list) else [value]:
             if not isinstance(each, dict):
                 raise _unknown(name)

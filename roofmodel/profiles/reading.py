@@ -254,7 +254,10 @@ def recognized(source: InputFile) -> ProfileFormat:
         description = "an unknown binary format"
     else:
         description = "not a profiler export"
-    raise _NotAProfile(source.name, description, f"supported tools: {tool_names}")
+    raise _NotAProfile(
+        source.name, description, f"supported tools: {tool_names}; ", COMPARE,
+        f" also reads results of {signatures.SERVING_TOOLS}",
+    )  # fmt: skip
 
 
 def _reason(error: Exception) -> str:

@@ -191,6 +191,10 @@ _RESULT_KEYS = re.compile(
 _RESULT_TABLE = re.compile(rb'^"?Metric"?,.*\n(?:.*\n)*?"?(?:Request Latency|Time to First Token) ?[("]', re.IGNORECASE)
 
 
+SERVING_TOOLS = "SGLang's bench_serving, vllm bench serve, genai-perf, AIPerf, trtllm-bench and InferenceX"
+"""Serving benchmarks whose results `roof compare` reads."""
+
+
 def serving_result(head: bytes) -> bool:
     """Whether a file is the result of a serving benchmark (`benchmark_results`), which is no profile."""
     is_json = head.lstrip()[:1] in (b"{", b"[")
