@@ -21,6 +21,8 @@ from roofmodel.sweep.data import block_of
 from roofmodel.sweep.sweep import Sweep, axis, labels_of, prices_by_device
 from roofmodel.sweep.tables import SERVICE_OPTIONS
 
+LAYOUT = ("tp", "pp", "ep", "dp")
+"""The sizes of a layout."""
 MAX_POINTS = 2_000
 """Limit of the points of a sweep; each takes some tenths of a second."""
 
@@ -71,8 +73,8 @@ def serving_sweep(
         else:
             step = found.mean_step
             labels |= {**labels_of(arch, step.workload), "phase": SERVE, "chunk": found.chunk}
-            if not found.prefill:
-                labels |= _layout(others)
+            # as they were given: the estimate of a step is that of one engine; separate engines state their own
+            labels |= {size: None if found.prefill else others.get(size) or 1 for size in LAYOUT}
             cases.append(GridCase(labels, ((),) * 4, arch, device, cost))
             rows.append({**dict.fromkeys((*COLUMNS, *SERVING_COLUMNS)), **labels, **_results(found, cost)})
             notes |= dict.fromkeys(step.notes)
@@ -80,11 +82,6 @@ def serving_sweep(
     if all(case.refused for case in cases):
         raise WorkloadError(cases[0].refused or "nothing to sweep: give at least one model and one device")
     return Sweep(tuple(cases), tuple(notes), rows=(block_of(rows, (*COLUMNS, *SERVING_COLUMNS)),), serving=True)
-
-
-def _layout(options: Mapping[str, Any]) -> dict[str, int]:
-    """The layout as it was given: the estimate of a step is that of one engine."""
-    return {name: options.get(name) or 1 for name in ("tp", "pp", "ep", "dp")}
 
 
 def _results(found: ServingEstimate, price: float | None) -> dict[str, Any]:

@@ -35,6 +35,12 @@ def test_a_row_is_the_estimate_of_its_point() -> None:
         assert row["bound_dollars_per_million_tokens"] < cost
 
 
+def test_separate_engines_state_their_layouts_alone() -> None:
+    (row,) = served(concurrency=4, prefill="tp=1", decode="tp=2")
+    assert (row["prefill"], row["decode"]) == ("tp=1", "tp=2")
+    assert {row[size] for size in ("tp", "pp", "ep", "dp")} == {None}
+
+
 def test_a_rate_that_is_not_served_and_a_model_that_does_not_fit_are_rows_with_a_reason() -> None:
     slow, fast = served(requests="1/s,1000/s")
     assert slow["note"] is None
