@@ -70,7 +70,8 @@ class ServingMemory(NamedTuple):
     `sampler`: bytes for each logit besides the logits themselves; None where none is measured. `experts_kept`: the
     outputs of the experts stay allocated while the sampler runs. `graphs`: CUDA graphs, for each layer.
     `whole_prompts`: without chunked prefill, a step has at least the tokens of the longest sequence.
-    `starts_without`: it starts even if the cache is too small for one request.
+    `starts_without`: it starts even if the cache is too small for one request. `reserves_answers`: a request starts
+    only if the cache has room for all tokens of its answer.
     """
 
     share_of: str
@@ -85,6 +86,7 @@ class ServingMemory(NamedTuple):
     block: int = 1
     whole_prompts: bool = False
     starts_without: bool = False
+    reserves_answers: bool = False
     defaults: tuple[StartDefaults, ...] = ()
 
     def limits(self, device: float, generation: str | None, tp: int) -> StartDefaults:

@@ -50,6 +50,7 @@ def _flat(of_step: Any) -> Any:
 
 def _summary(service: ServingEstimate) -> Iterator[tuple[str, str]]:
     """Latencies, rates, what the steps contain, what limits them, memory."""
+    times = service.times
     for name, (title, _) in LATENCIES.items():
         value, low, high = (
             (times and getattr(times, name)) for times in (service.expected, service.low, service.high)
@@ -58,10 +59,12 @@ def _summary(service: ServingEstimate) -> Iterator[tuple[str, str]]:
         text = answer.describe_latency(
             getattr(service.bound, name), expected, service.outside if name == "ttft" and expected else 0
         )
+        if name == "ttft" and service.request.requests is None and service.loop.first_ttft > times.ttft:
+            text += f"; first requests {units.seconds(service.loop.first_ttft)}"
         if name == "itl_p99":
-            text += f"; largest {units.seconds(service.times.longest)}"
+            text += f"; largest {units.seconds(times.longest)}"
         yield title, text
-    times, kind = service.times, "" if service.expected else " (bound)"
+    kind = "" if service.expected else " (bound)"
     tokens = output_rate(times, service.mean_osl)
     assert tokens is not None
     yield (

@@ -23,6 +23,8 @@ VISION: Phase = "vision"
 ServePhase = Literal["serve"]
 SERVE: ServePhase = "serve"
 """The phase of `roof estimate` that is no pass of the model: requests in flight on a server."""
+REQUESTS_PER_CLIENT = 10
+"""Requests of each client of a benchmark in a closed loop."""
 Optimizer = Literal["adam", "adam8bit", "momentum", "sgd"]
 States = Literal["fp32", "bf16", "int8"]  # of an optimizer
 RECOMPUTED_MODULES = ("attention", "mlp", "activation", "norm", "moe", "op")

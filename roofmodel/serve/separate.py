@@ -8,9 +8,12 @@ for a place in a decode engine take no place in their prefill engine.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import ceil
 from typing import Any, NamedTuple
 
-from roofmodel.errors import Option, WorkloadError
+from roofmodel.counting.workload import Parallel
+from roofmodel.errors import Option, Text, WorkloadError
+from roofmodel.models.architecture import Architecture
 from roofmodel.numbers import units
 from roofmodel.options.values import settings
 from roofmodel.options.workload import MAX_IN_FLIGHT, ServeRequest
@@ -20,6 +23,7 @@ from roofmodel.plan.serving import largest_batch
 from roofmodel.plan.speculation import Speculation, stored_with_draft
 from roofmodel.plan.step_times import ServingReplica, stored_weights
 from roofmodel.steps.capacity import fewest_requests, server_starts
+from roofmodel.steps.parallelism import parallel
 
 
 class SeparatePrefill(NamedTuple):
@@ -49,15 +53,12 @@ class SeparatePrefill(NamedTuple):
         return 2 * self.lanes * min(self.running, most, 8)
 
 
-def layout_of(sizes: Mapping[str, Any]) -> Layout:
-    """The layout with these sizes; others are 1. Raises WorkloadError for experts over more GPUs than there are."""
-    layout = Layout(*(sizes.get(name) or 1 for name in Layout._fields))
-    if layout.tp * layout.dp % layout.ep:
-        raise WorkloadError(
-            Option("ep", layout.ep), " must divide tp × dp, the GPUs that share the experts: "
-            f"{layout.tp} × {layout.dp}; try ", Option("dp", layout.ep),
-        )  # fmt: skip
-    return layout
+def layout_of(arch: Architecture, sizes: Mapping[str, Any]) -> tuple[Layout, tuple[Text, ...]]:
+    """The layout with these sizes, others being 1, and notes on those that do not apply. Raises WorkloadError where the
+    model cannot be sharded in this way."""
+    given = Layout(*(sizes.get(name) or 1 for name in Layout._fields))
+    checked, notes = parallel(arch, False, None, None, Parallel(given.tp, given.dp, given.pp, given.ep))
+    return given._replace(ep=checked.ep), notes
 
 
 def separate_layout(name: str, request: ServeRequest, options: Mapping[str, Any]) -> dict[str, int]:
@@ -74,14 +75,14 @@ def separate_layout(name: str, request: ServeRequest, options: Mapping[str, Any]
 
 
 def prefill_engines(
-    served: ServingReplica, decode: ServingReplica, layout: Layout, request: ServeRequest, isl: int
+    served: ServingReplica, decode: ServingReplica, layouts: tuple[Layout, Layout], request: ServeRequest, isl: int
 ) -> SeparatePrefill:
-    """The prefill engines of a request, of which `served` is one; `decode` is a decode engine.
+    """The prefill engines of a request, of which `served` is one; `decode` is a decode engine. `layouts`: of both.
 
     Raises WorkloadError where a prompt does not fit, and for a device whose file states no link between GPUs.
     """
     number = request.prefill_engines or 1
-    of_decode = layout_of(separate_layout("decode", request, {}))
+    layout, of_decode = layouts
     gpus = number * layout.gpus + (request.decode_engines or 1) * of_decode.gpus
     link = next((link for link in service_links(served.device, gpus) if gpus <= link.most), None)
     if link is None:
@@ -91,21 +92,36 @@ def prefill_engines(
             " and ", Option("decode"),
         )  # fmt: skip
     transfer = transfer_seconds(cache_of_prompt(served, isl), cache_of_prompt(decode, isl), link)
-    return SeparatePrefill(served, layout, number, running_sequences(served, None, request.isl + 1), transfer)
+    running = running_sequences(served, None, request.isl + 1, (isl, 1))
+    return SeparatePrefill(served, layout, number, running, transfer)
 
 
-def running_sequences(served: ServingReplica, speculation: Speculation | None, tokens: int) -> int:
-    """The sequences that run at a time in a microbatch: as many as the KV cache has tokens for, at their full lengths,
-    and at most those of the engine's limit. Raises WorkloadError where there is none."""
-    lanes = served.sequences_per_batch
-    limits = [largest_batch(served, stored_with_draft(served, stored_weights(served), speculation, tokens))]
-    if start := fewest_requests(server_starts(served.arch, served.device, served.work, max_len=tokens)):
-        limits.append(int(start.max_concurrency / lanes))
-        if start.max_seqs is not None:
-            limits.append(start.max_seqs // served.layout.pp)
-    if not min(limits):
+def running_sequences(
+    served: ServingReplica, speculation: Speculation | None, tokens: int, lengths: tuple[int, int]
+) -> int:
+    """The sequences that run at a time in a microbatch: as many as the KV cache has tokens for, and at most those of
+    the engine's limit. Raises WorkloadError where not one request of `tokens` has a place.
+
+    `lengths`: mean tokens of prompt and answer. An engine that allocates the cache while it decodes has half of each
+    answer in it on average.
+    """
+    if not _places(served, speculation, tokens):
         raise WorkloadError(
             f"does not fit: no request of {tokens} tokens has a place in the KV cache of an engine on "
             f"{units.count(served.layout.gpus, 'GPU')}; try more ", Option("tp"), " or ", Option("weights", "int4"),
         )  # fmt: skip
-    return min(*limits, MAX_IN_FLIGHT)
+    isl, osl = lengths
+    memory = served.work.engine.memory
+    if memory is not None:
+        tokens = isl + (osl if memory.reserves_answers else ceil(osl / 2))
+    return min(_places(served, speculation, tokens), MAX_IN_FLIGHT)
+
+
+def _places(served: ServingReplica, speculation: Speculation | None, tokens: int) -> int:
+    """The sequences of so many tokens that have a place in a microbatch."""
+    limits = [largest_batch(served, stored_with_draft(served, stored_weights(served), speculation, tokens))]
+    if start := fewest_requests(server_starts(served.arch, served.device, served.work, max_len=tokens)):
+        limits.append(int(start.max_concurrency / served.sequences_per_batch))
+        if start.max_seqs is not None:
+            limits.append(start.max_seqs // served.layout.pp)
+    return min(limits)

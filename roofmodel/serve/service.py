@@ -22,6 +22,7 @@ from roofmodel.engines.engine import Engine, default_for
 from roofmodel.errors import AnswerNote, Option, Text, WorkloadError
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers import units
+from roofmodel.options.values import REQUESTS_PER_CLIENT
 from roofmodel.options.workload import ServeRequest
 from roofmodel.plan.layouts import Formats, Layout
 from roofmodel.plan.speculation import Speculation, check_generates, speculation_of
@@ -92,7 +93,8 @@ def service(
             )  # fmt: skip
     check_generates(arch)
     speculation = speculation_of(arch, request, drafter)
-    layout = layout_of(options if request.decode is None else separate_layout("decode", request, options))
+    sizes = options if request.decode is None else separate_layout("decode", request, options)
+    layout, layout_notes = layout_of(arch, sizes)
     options = {name: value for name, value in options.items() if value is not None and name not in Layout._fields}
     tokens = request.isl + request.osl
     if options.get("max_len", tokens) < tokens:
@@ -104,13 +106,14 @@ def service(
         options.setdefault("max_len", tokens)
     options.setdefault("sustained", "on" if device.power else "off")
     served = _engine(arch, device, layout, options)
-    running = running_sequences(served, speculation, tokens)
     isl, osl = (max(2, round((1 + request.length_ratio) / 2 * length)) for length in (request.isl, request.osl))
+    running = running_sequences(served, speculation, tokens, (isl, osl))
     prefill = None
     if request.prefill is not None:
-        of_prefill = layout_of(separate_layout("prefill", request, {}))
+        of_prefill, further_notes = layout_of(arch, separate_layout("prefill", request, {}))
+        layout_notes += further_notes
         one = _engine(arch, device, of_prefill, options)
-        prefill = prefill_engines(one, served, of_prefill, request, isl)
+        prefill = prefill_engines(one, served, (of_prefill, layout), request, isl)
     lanes, engines = served.sequences_per_batch, (request.decode_engines or request.replicas) * layout.engines
     places = running * lanes * engines
     # the requests that one simulation has: those of a microbatch, or all of separate engines
@@ -158,6 +161,7 @@ def service(
     if calibrated:
         times |= zip(("low", "high", "bound"), _ordered(times), strict=True)
     notes = (
+        *dict.fromkeys(layout_notes),
         *_notes(served, prefill, speculation, request),
         *_endless(times["high"] if calibrated else times["bound"], rate),
     )
@@ -250,6 +254,8 @@ def _together(
 ) -> ServiceTimes:  # fmt: skip
     """The means over the requests of all engines. Without a rate of arrivals, that of an engine follows from Little's
     law."""
+    if rate is None:
+        results = [*map(_with_first_requests, results)]
     rates = [
         engines * in_flight / result.latency if rate is None else rate
         for (engines, in_flight), result in zip(parts, results, strict=True)
@@ -267,6 +273,12 @@ def _together(
         for gap, count in result.gaps
     )
     return ServiceTimes(mean("ttft"), mean("tpot"), mean("latency"), mean("waiting"), tuple(gaps), total)
+
+
+def _with_first_requests(loop: LoopResult) -> LoopResult:
+    """The means of a benchmark: over the requests of the steady state and the first one of each client."""
+    later = (loop.first_ttft - loop.ttft) / REQUESTS_PER_CLIENT
+    return loop._replace(ttft=loop.ttft + later, latency=loop.latency + later)
 
 
 def _ordered(times: Mapping[str, ServiceTimes]) -> tuple[ServiceTimes, ServiceTimes, ServiceTimes]:

@@ -10,7 +10,8 @@ benchmarks do, and their first two requests are not counted. Where an engine com
 are equally long, they stay together: waves of all prompts, then all decodes. Elsewhere requests drift apart, in public
 benchmarks of equal lengths too (`benchmarks/served_rows.py`): the answers of the first requests have random lengths, so
 that the counted ones begin at random times. The time of a request outside the steps is uniform from 0 to twice its
-mean: with a constant one, all would arrive at the same point of a step.
+mean: with a constant one, all would arrive at the same point of a step. That of the first requests is its mean, so that
+they arrive together.
 
 Open loop: requests arrive at a mean rate, after intervals of an exponential distribution.
 
@@ -258,7 +259,7 @@ class _Loop:
             self.began = when
         if number == self.skipped + self.counted:
             self.ended = when
-        share = 1.0 if self.load.rate else 2 * self.draw.random()
+        share = 1.0 if self.load.rate or number < self.load.sequences else 2 * self.draw.random()
         self._at(when + share * self.load.outside, number, lambda: self._arrive(number, when))
         self.sent += 1
 

@@ -72,6 +72,12 @@ TOTALS = Table(
             meaning="the largest gap between two tokens of a request",
         ),
         Column(
+            "first_ttft_seconds", unit=SECONDS,
+            value=lambda s: None if s.request.requests or not s.expected else s.loop.first_ttft,
+            meaning="TTFT of the first requests of all clients, which arrive together: one in ten of the requests in "
+            "`ttft_seconds`; null if requests arrive at random",
+        ),
+        Column(
             "wait_seconds", "wait", SECONDS, lambda s: s.expected and s.expected.waiting, priority=2,
             meaning="the part of `ttft_seconds` between the arrival at the engine and the first chunk of the prompt, "
             "and for a place in a decode engine",

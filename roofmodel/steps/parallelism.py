@@ -30,9 +30,9 @@ GPUS = tuple(ONE_GPU.ways)
 
 
 def parallel(
-    arch: Architecture, is_training: bool, batch: int, micro_batch: int | None, layout: Parallel
+    arch: Architecture, is_training: bool, batch: int | None, micro_batch: int | None, layout: Parallel
 ) -> tuple[Parallel, tuple[Text, ...]]:
-    """The parallel layout, with notes on options that do not apply.
+    """The parallel layout, with notes on options that do not apply. Without a batch, as of a service, any is possible.
 
     Raises WorkloadError, with values that work, if the model or the batch cannot be sharded evenly.
     """
@@ -56,16 +56,17 @@ def parallel(
         notes.append(ignored("ep", f"{arch.name} has no experts"))
         ep = 1
     if not expert_groups_nest(tp, copies, ep):
-        raise _ungrouped(arch, tp, copies, ep)
+        raise _ungrouped(arch, tp, copies, ep, batch)
     if uneven := list(dict.fromkeys(obstacles(arch, tp, ep))):
         if isinstance(arch.body, Network):
             raise WorkloadError(Option("tp", tp), f": {arch.name} has {uneven[0]} to shard; try ", Option("dp", tp))
         raise WorkloadError(
             *_size_options(tp=tp, ep=ep if ep > 1 else None),
             f": {arch.name} has {' and '.join(uneven)}, which cannot be sharded evenly; ",
-            _alternatives(arch, tp, copies, ep),
+            _alternatives(arch, tp, copies, ep, batch),
         )
-    if remainder := batch % (divisor := batch_divisor(is_training, layout, micro_batch)):
+    divisor = batch_divisor(is_training, layout, micro_batch)
+    if batch is not None and (remainder := batch % divisor):
         sizes = {"dp": dp, "micro_batch": micro_batch or 1, "pp": pp * (vpp > 1), "vpp": vpp}
         interleaved = f": interleaved stages need a multiple of {pp} microbatches" if vpp > 1 else ""
         raise WorkloadError(
@@ -124,18 +125,18 @@ def _check_groups(layout: Parallel) -> None:
     raise WorkloadError(Option("hsdp", group), why, "; try ", Option("hsdp", sizes))
 
 
-def _ungrouped(arch: Architecture, tp: int, dp: int, ep: int) -> WorkloadError:
+def _ungrouped(arch: Architecture, tp: int, dp: int, ep: int, batch: int | None) -> WorkloadError:
     """The error for expert-parallel groups that neither divide a tensor-parallel group nor consist of whole ones."""
     if uneven := [each for each in dict.fromkeys(obstacles(arch, 1, ep)) if each.endswith(" experts")]:
         return WorkloadError(
-            Option("ep", ep), f" does not divide {' and '.join(uneven)}; ", _alternatives(arch, tp, dp, ep)
+            Option("ep", ep), f" does not divide {' and '.join(uneven)}; ", _alternatives(arch, tp, dp, ep, batch)
         )
     if ep > tp * dp:
         sizes = Message(" (", *_size_options(tp=tp, dp=dp), f": {tp * dp})") if tp * dp > 1 else ""
-        return WorkloadError(Option("ep", ep), f" needs {ep} GPUs", sizes, "; ", _alternatives(arch, tp, dp, ep))
+        return WorkloadError(Option("ep", ep), f" needs {ep} GPUs", sizes, "; ", _alternatives(arch, tp, dp, ep, batch))
     return WorkloadError(
         Option("ep", ep), " must divide ", Option("tp", tp), ", or be a multiple of it that divides the ",
-        f"{tp * dp} GPUs of all replicas; ", _alternatives(arch, tp, dp, ep),
+        f"{tp * dp} GPUs of all replicas; ", _alternatives(arch, tp, dp, ep, batch),
     )  # fmt: skip
 
 
@@ -335,12 +336,15 @@ def tp_by_ep(arch: Architecture) -> dict[int, list[int]]:
     return {ep: tps for ep, tps in tp_of_ep.items() if tps}
 
 
-def _alternatives(arch: Architecture, tp: int, dp: int, ep: int) -> Message:
+def _alternatives(arch: Architecture, tp: int, dp: int, ep: int, batch: int | None) -> Message:
     """Values of one option that work with the others as they are; else the values that always work."""
     largest_ep = min(tp * dp, MAX_SUGGESTED_EXPERT_GPUS)
     over_replicas = [ep // tp] * (ep % tp == 0 and not any(obstacles(arch, tp, ep)))
     experts = [n for n in range(1, largest_ep + 1) if expert_groups_nest(tp, dp, n) and not any(obstacles(arch, tp, n))]
     alternatives = {"ep": experts, "tp": [*possible_tp(arch, dp, ep)]}
     texts = [Message(Option(name, tuple(sizes))) for name, sizes in alternatives.items() if sizes]
-    texts += [Message(Option("dp", n), f" with a batch divisible by {n}") for n in over_replicas]
+    texts += [
+        Message(Option("dp", n), f" with a batch divisible by {n}" if batch is not None and batch % n else "")
+        for n in over_replicas
+    ]
     return Message("try ", joined(" or ", texts or [Message(Option("tp", 1), " ", Option("ep", 1))]))

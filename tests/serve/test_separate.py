@@ -153,10 +153,33 @@ def test_random_arrivals_have_a_limit_set_by_the_slower_kind_of_engines() -> Non
         ({"replicas": 2}, "replicas=2 does not apply to separate engines"),
         ({"prefill_engines": 0}, "prefill_engines is 0; it must be a whole number from 1"),
         ({"prefill": "tp=3"}, "tp=3: "),
-        ({"decode": "tp=2,ep=8"}, "ep=8 must divide tp × dp, the GPUs that share the experts: 2 × 1; try dp=8"),
     ],
 )
 def test_invalid_combinations_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(RoofError) as raised:
         totals(**options)
     assert message in str(raised.value)
+
+
+@pytest.mark.parametrize("sizes", [{"tp": 4, "ep": 8}, {"tp": 4, "dp": 3, "ep": 8}])
+def test_a_service_shares_experts_by_the_rule_of_all_phases(sizes: dict[str, int]) -> None:
+    """A batch of 24 is divisible by all replicas that the messages suggest."""
+    model, layout = "qwen3-235b-a22b", ",".join(f"{name}={size}" for name, size in sizes.items())
+    given: list[dict[str, Any]] = [
+        {"phase": "decode", "batch": 24, **sizes},
+        {"phase": "serve", "concurrency": 24, **LENGTHS, **sizes},
+        {"phase": "serve", "concurrency": 24, **LENGTHS, "prefill": "tp=8", "decode": layout},
+    ]
+    messages = set()
+    for options in given:
+        with pytest.raises(RoofError) as raised:
+            estimate(model, "h200", **options)
+        messages.add(str(raised.value))
+    assert len(messages) == 1, messages
+
+
+def test_ep_is_ignored_without_experts() -> None:
+    sizes: dict[str, Any] = {"phase": "serve", "concurrency": 4, **LENGTHS, "tp": 2}
+    without, ignored = (estimate(MODEL, "h100", **sizes, **ep) for ep in ({}, {"ep": 8}))
+    assert without.totals == ignored.totals
+    assert any("ep is ignored" in str(note) for note in ignored.notes)

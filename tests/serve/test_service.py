@@ -52,6 +52,26 @@ def test_an_uneven_number_of_requests_is_between_two_even_ones() -> None:
     assert few < some < many
 
 
+def test_the_first_requests_wait_for_each_others_prompts() -> None:
+    """One in ten of the requests of a closed loop: at concurrency 1 it waits for nobody; at 64 for half of 32768 prompt
+    tokens on average. Arrivals at random have no first requests."""
+    alone, many = totals(concurrency=1), totals(concurrency=64)
+    assert alone["first_ttft_seconds"] == pytest.approx(alone["ttft_seconds"], rel=0.02)
+    prefill = estimate("llama-3.1-8b", "h100", phase="prefill", seq=512, batch=16).totals["prefill"]
+    assert many["first_ttft_seconds"] == pytest.approx(2.5 * prefill["expected_seconds"] + 0.0215, rel=0.15)
+    assert many["ttft_seconds"] > 0.1 * many["first_ttft_seconds"]
+    assert at_rate(1)["first_ttft_seconds"] is None
+
+
+def test_only_some_engines_reserve_room_for_the_whole_answer() -> None:
+    """Of 2048 + 4096 tokens, half of the answers is in the KV cache on average: 6144 / 4096 as many requests run."""
+    options: dict[str, Any] = {"isl": 2048, "osl": 4096, "concurrency": 200, "max_seqs": 1000}
+    for engine, more in (("vllm", 1.5), ("sglang", 1.5), ("trtllm", 1.0)):
+        report = estimate("llama-3.1-8b", "h100", phase="serve", engine=engine, **options)
+        places = report.totals["serve"]["max_running_requests"]
+        assert places == pytest.approx(more * report.to_dict()["memory"]["max_concurrency"], rel=0.02), engine
+
+
 def test_requests_beyond_the_kv_cache_wait() -> None:
     """Of 30,000 tokens each, an H100 with 15 GiB of weights has about 15 at a time; others only add to TTFT."""
     report = estimate("llama-3.1-8b", "h100", phase="serve", concurrency=40, isl=30000, osl=64)
@@ -78,7 +98,9 @@ def test_the_closed_loop_at_its_limit_is_the_most_that_an_open_one_serves() -> N
     """A rate below it is served, with a wait that grows towards it; a rate above it is refused."""
     most = at_rate(1)["max_requests_per_second"]
     running = at_rate(1)["max_running_requests"]
-    assert totals(concurrency=running)["requests_per_second"] == pytest.approx(most)
+    closed = estimate("llama-3.1-8b", "h100", phase="serve", concurrency=running, **REQUESTS).service
+    assert closed is not None
+    assert running / closed.loop.latency == pytest.approx(most)
     half, near = at_rate(0.5 * most), at_rate(0.97 * most)
     for found in (half, near):
         in_flight = found["requests_per_second"] * found["latency_seconds"]

@@ -1,7 +1,7 @@
 """The runs of a serving benchmark, predicted by the simulation of `roof estimate --phase serve`.
 
-A client's first request arrives together with those of all others. A mean over all requests contains them: TTFT and
-latency are those of the steady state, and for one request of each client those of a start in which all arrive at once.
+A client's first request arrives together with those of all others. A mean over all requests contains them, a median
+does not.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from roofmodel.errors import AnswerNote, EngineError, Message, Option, RoofError
 from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers import units
+from roofmodel.options.values import REQUESTS_PER_CLIENT
 from roofmodel.options.workload import ServeRequest, serve_request
 from roofmodel.plan.layouts import Layout, service_layouts
 from roofmodel.profiles.kernel import Evidence
@@ -87,8 +88,9 @@ class Predictor(NamedTuple):
         rate = found.request.requests
         in_flight = found.request.concurrency or max(1, round(float(rate or 0) * found.times.latency))
         shift = 0.0
-        if rate is None and run.statistic == "mean" and run.requests is not None:
-            shift = (found.loop.first_ttft - found.loop.ttft) * min(1.0, in_flight / run.requests)
+        if rate is None and (run.requests is not None or run.statistic == "median"):
+            first = min(1.0, in_flight / run.requests) if run.requests and run.statistic == "mean" else 0.0
+            shift = (found.loop.first_ttft - found.loop.ttft) * (first - 1 / REQUESTS_PER_CLIENT)
         expected = low = high = None
         if found.expected and found.low and found.high:
             ends = [_figures(found, times, in_flight, shift * times.ttft / found.expected.ttft)

@@ -13,6 +13,7 @@ from roofmodel.engines.engine import Engine
 from roofmodel.engines.engine_file import Serve
 from roofmodel.errors import Option, WorkloadError
 from roofmodel.models.architecture import Architecture
+from roofmodel.options.values import REQUESTS_PER_CLIENT
 from roofmodel.plan.candidate import Candidate
 from roofmodel.plan.layouts import Formats, Layout
 from roofmodel.plan.plan import ServingPlan
@@ -21,8 +22,6 @@ from roofmodel.plan.request import ServiceRequest
 
 FIRST_PORT = 8000
 """The port of the first engine of a node; the others follow."""
-ROUNDS = 10
-"""Requests of each client of the benchmark."""
 RESULT = "result.json"
 PORT = "{port}"
 """The port in a command that several engines have."""
@@ -187,7 +186,7 @@ def serve_script(serve: Serve, candidate: Candidate, command: str, server: Serve
     in_flight = ceil(candidate.batch / layout.engines)
     benchmark = serve.benchmark.format(
         model=shlex.quote(server.model), port=FIRST_PORT, isl=server.isl, osl=server.osl, concurrency=in_flight,
-        requests=ROUNDS * in_flight, file=RESULT,
+        requests=REQUESTS_PER_CLIENT * in_flight, file=RESULT,
     )  # fmt: skip
     options = " ".join(f"--{name.replace('_', '-')} {shlex.quote(str(value))}" for name, value in compare.items())
     of_engine = " ".join(f"--{name} {size}" for name, size in layout.engine._asdict().items() if size > 1)
