@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 from benchmarks.errors import by_name
 from benchmarks.served_choices import fronts
-from benchmarks.served_loop import latencies_of
-from benchmarks.served_rows import RowErrors, ServedRow, errors, replica_of, rows
+from benchmarks.served_rows import RowErrors, ServedRow, client_ttft, errors, rows, served
 from roofmodel.compare.serving.host_fit import HostSample, fit_host
+from roofmodel.engines.engine import Engine
 from roofmodel.engines.engine_file import Host
 
 SMALLEST_FRONT = 4
@@ -46,7 +46,7 @@ def distinct_rows(every: Sequence[RowErrors]) -> Iterator[list[ServedRow]]:
 def front_errors(table: Path, front: Sequence[ServedRow]) -> FrontErrors:
     """The errors of every other row, with a host fitted to the others."""
     fitted, rest = front[::2], front[1::2]
-    own = replica_of(table, front[0]).work.engine.host
+    own = Engine.load(front[0].engine_file).host
     host = fit_host(lambda host: samples(table, fitted, host), own).host
     before, after = samples(table, rest, own), samples(table, rest, host)
     pairs = [*zip(before, after, strict=True)]
@@ -65,11 +65,13 @@ def _ttft(sample: HostSample) -> float:
 
 def samples(table: Path, some: Sequence[ServedRow], host: Host) -> list[HostSample]:
     """The rows as `roof calibrate` predicts them with a host."""
-    found = latencies_of(table, some, host)
+    pairs = [(row, served(table, row, Engine.load(row.engine_file)._replace(host=host))) for row in some]
     return [
-        HostSample(decodes, row.isl, row.tpot, tpot, row.ttft, ttft)
-        for row, (ttft, tpot, decodes) in zip(some, found, strict=True)
-    ]
+        HostSample(
+            found.loop.decodes, row.isl, row.tpot, found.times.tpot, row.ttft, client_ttft(row, found.times)
+        )
+        for row, found in pairs
+    ]  # fmt: skip
 
 
 def table_of_fronts(every: Sequence[FrontErrors]) -> str:
@@ -95,7 +97,7 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=1, help="take every N-th front (a front takes about 3 s)")
     arguments = parser.parse_args()
     table = arguments.table
-    of_file = errors(table, rows(table, Counter()), lambda engine: engine)
+    of_file = errors(table, rows(table, Counter()))
     possible = [each for each in of_file if each.tpot.bound <= 0]
     chosen = [*distinct_rows(possible)][:: arguments.every]
     sys.stdout.write(table_of_fronts([front_errors(table, front) for front in chosen]) + "\n")

@@ -1,23 +1,13 @@
-"""Errors on published serving benchmarks of vLLM, SGLang and TensorRT-LLM:
-`python -m benchmarks.served_rows TABLE`.
+"""Errors of `roof estimate --phase serve --concurrency` on published serving benchmarks of vLLM, SGLang and
+TensorRT-LLM: `python -m benchmarks.served_rows TABLE`, in some minutes.
 
 The table is `served_aic_silicon.csv.gz` (ai-dynamo/aiconfigurator@095f58a): clients in a closed loop, so that `b`
-requests per replica are in flight. The tables by engine, version, model and GPU have the errors of `roof estimate
---phase serve` (`served_loop.py`). The table of what each part of an engine's file changes, and the fit of the host, use
-the formula of docs/howto/plan.md, where a request decodes between the prompts of the others:
-
-    TPOT = (1 - f) t(b, 0) + f t(b, C),    f = w (b - 1) isl / ((osl - 1) C)
-    TTFT = t(b, 0) / 2 + parts t(b, C) + v (b - 1) / 2 prompts + the engine's host outside steps
-
-C: prompt tokens of a step; t: the expected time of a step; t(b, 0) / 2 is the rest of the running step. v is the share
-of requests that start together with all others: the first one of each client, of ten. If an engine computes prompts in
-steps of their own, and all requests have the same lengths, they move in waves: all prompts, then all decodes, so that a
-request meets half of the prompts (w = 1/2) and every request starts with all others (v = 1).
+requests per replica are in flight. Each row is predicted by the function that the command calls.
 
 Rows with separate engines for prefill and decode are left out. So are rows where requests wait longer than they
 decode, because the engine did not take all of them at once, and rows faster than the bound, because prompts were in a
-prefix cache. TTFT contains the time until the client has a token, which no file states: tokenizing, detokenizing and
-HTTP; SGLang and TensorRT-LLM also wait for 10 to 30 tokens before they stream (InferenceX).
+prefix cache. TTFT is that of the client, which some servers delay by some steps (`late_steps`); where they send the
+first token with others, it is left out.
 
 No kernel was fitted to a row; the host's seconds of the engines' files were (`served_hosts.py`).
 `--into docs/accuracy.md` updates the page.
@@ -31,23 +21,23 @@ import gzip
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache
+from functools import cache, partial
+from multiprocessing import Pool
 from pathlib import Path
 from statistics import mean, median
-from typing import NamedTuple
-
-import numpy as np
+from typing import Any, NamedTuple
 
 from benchmarks import pages
 from benchmarks.errors import RelativeErrors, by_name
-from roofmodel.counting.workload import PromptChunk
 from roofmodel.devices.device import Device
 from roofmodel.engines.engine import Engine
 from roofmodel.engines.engine_file import Host
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.hub import load
+from roofmodel.options.workload import ServeRequest
 from roofmodel.plan.layouts import Formats, Layout
-from roofmodel.plan.step_times import ServingReplica, StepTimes, decode_times, mixed_times, replica
+from roofmodel.serve.service import ServingEstimate, service
+from roofmodel.serve.totals import ServiceTimes
 
 CONFIGS = {
     "meta-llama/Llama-3.1-70B": "llama-3.1-70b",
@@ -67,19 +57,28 @@ BLOCKS = {"MiniMaxAI/MiniMax-M2.5", "deepseek-ai/DeepSeek-R1", "deepseek-ai/Deep
 """Models whose fp8 checkpoint has scales per tile of 128 x 128, whatever the table's columns name."""
 FP8_CACHES = (
     ("trtllm", "Llama-3.1-70B"), ("vllm", "Llama-3.1-70B"), ("trtllm", "DeepSeek-V3"), ("trtllm", "DeepSeek-R1"),
-    ("sglang", "GLM-5"), ("sglang", "Qwen3.5"),
+    ("sglang", "GLM-5"), ("sglang", "Qwen3.5"), ("vllm", "MiniMax"),
 )  # fmt: skip
 """Engines and models whose serving scripts set a KV cache in 8 bits for quantized checkpoints (benchmarks/ of
 SemiAnalysisAI/InferenceX); gpt-oss only on Blackwell."""
 SYNCHRONOUS = ("?", "0.11", "0.12")
 """Versions of vLLM without asynchronous scheduling, and rows without a version, which are from 2025."""
-PROMPT_TOKENS = 8192
-"""Prompt tokens of a step at most: the default of vLLM's API server and of SGLang on these GPUs."""
+EARLY_MINIMAX = ("0.17", "0.18")
+"""Versions of vLLM under which these scripts set no format of MiniMax's cache and no token budget."""
+TOKEN_BUDGETS = {("trtllm", "Llama-3.1-70B"): 16384, ("sglang", "GLM-5"): 32768, ("sglang", "DeepSeek"): 32768,
+                 ("sglang", "Qwen3.5"): 16384}  # fmt: skip
+"""Prompt tokens of a step that these scripts set, by engine and model."""
+BUDGET = 8192
+"""Prompt tokens of a step in other benchmarks: the default of vLLM's API server and of SGLang on these GPUs."""
+STREAMED = ("Qwen3.5", "GLM-5", "DeepSeek")
+"""Models whose tokens SGLang sends 10 to 50 at a time in these scripts (`--stream-interval`): the TTFT of a client is
+that of the first group."""
+BATCH_WAIT = 20
+"""Steps for which TensorRT-LLM collects prompts in the scripts of Llama 70B (`batch_wait_timeout_iters`), for prompts
+and answers of 1024 tokens on less than 8 GPUs."""
 FIXED_LENGTHS = ("Qwen_Qwen3", "meta-llama", "openai_", "qwen3_")
 """Origins whose prompts and answers have the stated lengths; the others are uniform in 0.8 to 1 times these."""
 SHORTEST, MEAN_LENGTH = 0.8, 0.9
-REQUESTS_PER_CLIENT = 10
-"""InferenceX's scripts send ten times as many requests as there are clients."""
 
 
 class ServedRow(NamedTuple):
@@ -102,6 +101,31 @@ class ServedRow(NamedTuple):
     tpot: float
 
     @property
+    def lengths(self) -> tuple[int, int]:
+        """The longest prompt and answer."""
+        isl, osl = (round(length / MEAN_LENGTH) if self.drawn else length for length in (self.isl, self.osl))
+        return isl, osl
+
+    @property
+    def late_steps(self) -> int:
+        """Steps for which a server collects prompts before it computes them."""
+        waits = self.engine == "trtllm" and "Llama-3.1-70B" in self.model and self.layout.tp < 8
+        return BATCH_WAIT * (waits and self.lengths == (1024, 1024))
+
+    @property
+    def has_ttft(self) -> bool:
+        """Whether its TTFT is that of the first token."""
+        return self.engine != "sglang" or not any(name in self.model for name in STREAMED)
+
+    @property
+    def token_budget(self) -> int:
+        """Prompt tokens of a step at most."""
+        if self.engine == "vllm" and "MiniMax" in self.model and not self.version.startswith(EARLY_MINIMAX):
+            return 2 * self.lengths[0] if self.hw == "b200" else BUDGET
+        keys = (key for key in TOKEN_BUDGETS if key[0] == self.engine and key[1] in self.model)
+        return next(map(TOKEN_BUDGETS.__getitem__, keys), BUDGET)
+
+    @property
     def engine_file(self) -> str:
         """The engine's file for this version."""
         return "vllm@0.12" if self.engine == "vllm" and self.version.startswith(SYNCHRONOUS) else self.engine
@@ -122,7 +146,7 @@ COMMON_FUSIONS = frozenset(("qkv", "gate_up", "quantize", "residual", "rotary"))
 
 def default_kernels(engine: Engine) -> Engine:
     """With a device's default kernels."""
-    return own_kernels(engine)._replace(kernels={})
+    return own_kernels(engine)._replace(kernels={}, file="")  # no file states these
 
 
 def own_kernels(engine: Engine) -> Engine:
@@ -135,13 +159,20 @@ def without_host(engine: Engine) -> Engine:
     return engine._replace(host=Host())
 
 
+def whole(engine: Engine) -> Engine:
+    """As its file states it."""
+    return engine
+
+
 VARIANTS: dict[str, Variant] = {
     "default kernels of the device, NCCL": default_kernels,
     "+ kernels of the engine": own_kernels,
     "+ its all-reduce and fusions": without_host,
-    "+ its host": lambda engine: engine,
+    "+ its host": whole,
 }
 """An engine's file in steps."""
+SAMPLE = 4
+"""Every so many rows are predicted with all of them."""
 WITHOUT_HOST, WHOLE = tuple(VARIANTS)[-2:]
 
 
@@ -170,7 +201,9 @@ def rows(table: Path, skipped: Counter[str]) -> Iterator[ServedRow]:
 def _formats(row: dict[str, str]) -> Formats:
     """The formats of a row's checkpoint and of its KV cache."""
     model, gemm = row["model"], row["gemm"]
-    cache = "fp8" if any(row["engine"] == engine and name in model for engine, name in FP8_CACHES) else "bf16"
+    early = row["engine"] == "vllm" and row["engine_version"].startswith(EARLY_MINIMAX)
+    has_fp8_cache = not early and any(row["engine"] == engine and name in model for engine, name in FP8_CACHES)
+    cache = "fp8" if has_fp8_cache else "bf16"
     if "gpt-oss" in model:  # only its experts are quantized: to mxfp4
         on_blackwell = row["gpu"].startswith("b")
         return Formats("fp8" if on_blackwell else "bf16", "mxfp4", "fp8" if on_blackwell else "bf16", "bf16")
@@ -184,51 +217,43 @@ def _formats(row: dict[str, str]) -> Formats:
     return Formats("bf16")
 
 
-def errors(table: Path, served_rows: Iterable[ServedRow], variant: Variant) -> list[RowErrors]:
-    """The errors of all rows; those of the same model, GPU, layout, formats and engine are predicted together."""
-    rows_by_setting = (((row.model, row.hw, row.layout, row.formats, row.engine_file), row) for row in served_rows)
-    result: list[RowErrors] = []
-    for some in by_name(rows_by_setting).values():
-        served = replica_of(table, some[0])
-        served = served._replace(work=served.work._replace(engine=variant(served.work.engine)))
-        ttft, tpot = latencies(served, some)
-        pairs = ((_errors(ttft, at, row.ttft), _errors(tpot, at, row.tpot)) for at, row in enumerate(some))
-        result += [RowErrors(row, *pair) for row, pair in zip(some, pairs, strict=True)]
-    return result
+def errors(table: Path, served_rows: Iterable[ServedRow], variant: Variant = whole) -> list[RowErrors]:
+    """The errors of all rows, with a variant of their engines."""
+    return [error_of(table, variant, row) for row in served_rows]
 
 
-def latencies(served: ServingReplica, some: Sequence[ServedRow]) -> tuple[StepTimes, StepTimes]:
-    """TTFT and TPOT of these rows in the steady state."""
-    columns = ("batch", "isl", "osl", "drawn")
-    batch, isl, osl, drawn = (np.array([getattr(row, name) for row in some]) for name in columns)
-    waves = served.work.engine.prompts_first & ~drawn
-    context, others = isl + osl // 2, batch - 1
-    parts = -(-isl // PROMPT_TOKENS)
-    tokens = -(-isl // parts)
-    most = np.minimum(batch, np.maximum(1, PROMPT_TOKENS // isl))  # prompts of a step
-    prompts = np.clip(others // (osl - 1), 1, most)
-    decode = decode_times(served, batch, context)
-    single, several, full = (
-        mixed_times(served, batch, context, PromptChunk(number, tokens, (isl - tokens) // 2))
-        for number in (np.ones_like(most), prompts, most)
-    )
-    share = np.where(waves, 0.5, 1.0) * others * isl / ((osl - 1) * prompts * tokens)
-    queue = np.where(waves, 1.0, 1 / REQUESTS_PER_CLIENT) * others / 2 * parts / most
-    ttft = 0.5 * (batch > 1) * decode + parts * single + queue * full
-    outside = served.work.engine.host.outside_steps(isl)
-    ttft = ttft._replace(**{name: getattr(ttft, name) + outside for name in ("seconds", "low", "high")})
-    return ttft, np.maximum(0, 1 - share) * decode + share * several
+def error_of(table: Path, variant: Variant, row: ServedRow) -> RowErrors:
+    """The errors of a row."""
+    found = served(table, row, variant(Engine.load(row.engine_file)))
+    assert found.expected
+    assert found.low
+    assert found.high
+    times = [found.bound, found.expected, found.low, found.high]
+    ttft = _errors([client_ttft(row, each) for each in times], row.ttft)
+    return RowErrors(row, ttft, _errors([each.tpot for each in times], row.tpot))
 
 
-def replica_of(table: Path, row: ServedRow) -> ServingReplica:
-    """The replica of a row, with its engine."""
-    served = replica(model_of(table, row.model), _device(row.hw), row.layout, row.formats, 0.9)
-    return served._replace(work=served.work._replace(engine=Engine.load(row.engine_file)))
+def served(table: Path, row: ServedRow, engine: Engine) -> ServingEstimate:
+    """What `roof estimate --phase serve --concurrency` states for a row."""
+    isl, osl = row.lengths
+    request = ServeRequest(
+        isl, osl, concurrency=row.batch * row.layout.dp, length_ratio=SHORTEST if row.drawn else 1.0
+    )  # fmt: skip
+    options: dict[str, Any] = {**row.formats._asdict(), **row.layout._asdict()}
+    return service(
+        model_of(table, row.model), _device(row.hw), request,
+        {**options, "engine": engine, "token_budget": row.token_budget},
+    )  # fmt: skip
 
 
-def _errors(times: StepTimes, at: int, measured: float) -> RelativeErrors:
-    seconds, low, high, bound = (float(getattr(times, name)[at]) for name in ("seconds", "low", "high", "bound"))
-    return RelativeErrors(bound / measured - 1, seconds / measured - 1, low <= measured <= high)
+def client_ttft(row: ServedRow, times: ServiceTimes) -> float:
+    """Seconds until the client has the first token."""
+    return times.ttft + row.late_steps * times.tpot
+
+
+def _errors(times: Sequence[float], measured: float) -> RelativeErrors:
+    bound, expected, low, high = times
+    return RelativeErrors(bound / measured - 1, expected / measured - 1, low <= measured <= high)
 
 
 @cache
@@ -252,7 +277,8 @@ def table_by(row_errors: Iterable[RowErrors], *columns: str) -> str:
     ]
     pairs = ((tuple(str(getattr(each.row, column)) for column in columns), each) for each in row_errors)
     for name, some in sorted(by_name(pairs).items()):
-        first, _, early, _ = cells([each.ttft for each in some])
+        of_ttft = [each.ttft for each in some if each.row.has_ttft]
+        first, _, early, _ = cells(of_ttft) if of_ttft else ("—",) * 4
         further = " | ".join(cells([each.tpot for each in some]))
         lines.append(f"| {' | '.join(name)} | {len(some)} | {further} | {first} | {early} |")
     return "\n".join(lines)
@@ -280,32 +306,32 @@ def table_of_steps(by_variant: dict[str, list[RowErrors]]) -> str:
     return "\n".join(lines)
 
 
-def predicted(table: Path, skipped: Counter[str]) -> dict[str, list[RowErrors]]:
-    """The errors with each variant of the engines."""
-    every = list(rows(table, skipped))
-    by_variant = {name: errors(table, every, variant) for name, variant in VARIANTS.items()}
-    impossible = {id(each.row) for each in by_variant[WHOLE] if each.tpot.bound > 0}
-    skipped["faster than the bound"] += len(impossible)
-    return {name: [each for each in some if id(each.row) not in impossible] for name, some in by_variant.items()}
-
-
 def main() -> None:
     """Write the tables to stdout or into pages."""
     from benchmarks.served_choices import table_of_choices
     from benchmarks.served_hosts import table_of_hosts
-    from benchmarks.served_loop import simulated
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", type=Path)
+    parser.add_argument("--every", type=int, default=1, help="take every N-th row (a row takes about 0.3 s)")
     pages.add_option(parser)
     arguments = parser.parse_args()
-    skipped: Counter[str] = Counter()
-    by_variant = predicted(arguments.table, skipped)
+    table, skipped = arguments.table, Counter[str]()
+    every = list(rows(table, skipped))[:: arguments.every]
+    with Pool() as pool:
+        found = pool.map(partial(error_of, table, whole), every)
+        possible = [each for each in found if each.tpot.bound <= 0]
+        sample = possible[::SAMPLE]
+        of_sample = [each.row for each in sample]
+        by_variant = {
+            name: sample if variant is whole else pool.map(partial(error_of, table, variant), of_sample)
+            for name, variant in VARIANTS.items()
+        }
+    skipped["faster than the bound"] += len(found) - len(possible)
     by = (("engine",), ("engine", "version"), ("hw",), ("model",), ("engine", "version", "model", "hw"))
-    in_loop = simulated(arguments.table, by_variant[WHOLE])
     tables = [
         table_of_steps(by_variant), table_of_hosts(by_variant[WITHOUT_HOST]),
-        *(table_by(in_loop, *columns) for columns in by), table_of_choices(arguments.table, in_loop),
+        *(table_by(possible, *columns) for columns in by), table_of_choices(table, possible),
     ]  # fmt: skip
     left_out = (f"{count} rows left out: {reason}" for reason, count in skipped.items())
     sys.stdout.write("\n\n".join([*tables, "\n".join(left_out)]) + "\n")
