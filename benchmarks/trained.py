@@ -10,8 +10,9 @@ left out; so are NeMo's of long sequences, whose GPUs are not tp x pp x cp x dp 
 - `readme`: GPT models of Megatron-LM's README on H100s. Neither the microbatch (assumed: 1) nor the model chunks per
   stage (assumed: 1) are stated.
 - `nemo`: NVIDIA's dense and MoE models in BF16.
-- `narrow`: NVIDIA's dense models with GEMMs in fp8 (current scaling) and mxfp8. Pipelines of the 405B count embedding
-  and loss as a layer each (its recipe: account_for_embedding_in_pipeline_split).
+- `narrow`: NVIDIA's dense models with GEMMs in fp8 (current scaling) and mxfp8, with gradients summed in bf16 as its
+  performance recipes do. Pipelines of the 405B count embedding and loss as a layer each (its recipe:
+  account_for_embedding_in_pipeline_split).
 - `ring`: NVIDIA's Llama 3.1 of 2024 and 2025 with context parallelism, a ring (Megatron-Core's default), in bf16 and in
   fp8 (delayed scaling, counted as current scaling). The 405B is also cut to 7, 21 and 42 layers.
 - `foundry`: MPT models on A100s by llm-foundry's FSDP (`--zero 3`), with RoCE of 25 GB/s per GPU between nodes.
@@ -155,7 +156,7 @@ def _nemo(folder: Path) -> Iterator[TrainingRow]:
         pp, ep, gpus, batch, seq = (int(row[name]) for name in ("pp", "ep", "n_gpus", "gbs", "seq"))
         options = {
             "batch": batch, "seq": seq, "micro_batch": int(row["mbs"]), "pp": pp, "ep": ep, "dp": gpus // pp, "zero": 1,
-            "engine": "megatron", "weights": "bf16",
+            "engine": "megatron", "engine_option": "gradients=bf16", "weights": "bf16",
         }  # fmt: skip
         seconds = batch * seq / (float(row["tok_per_s_per_gpu"]) * gpus)
         yield TrainingRow("NeMo MoE", GPT_OSS, arch, "h100" if "H100" in row["system"] else "b200", options, seconds)
@@ -176,7 +177,7 @@ def _narrow(folder: Path) -> Iterator[TrainingRow]:
     for row in _read(folder, "train_megatron_bridge"):
         if row["model"] not in NARROW or row["precision"] not in RECIPES or not row["fsdp"]:
             continue
-        options = _megatron(row, RECIPES[row["precision"]])
+        options = {**_megatron(row, RECIPES[row["precision"]]), "engine_option": "gradients=bf16"}
         name, hw = NARROW[row["model"]], "h100" if "H100" in row["system"] else "b200"
         if name == LLAMA_405B:
             options["stage_layers"] = ",".join(["1", *["2"] * (options["pp"] * options["vpp"] - 2), "1"])

@@ -207,7 +207,8 @@ class Options(NamedTuple):
             WORKLOAD,
             "KEY=VALUE. attention=, gemm= and moe= select a kernel by a part of its name. For engines that train: "
             "launch=8us (host time per operator) or launch=graph. For torch: autocast=bf16 (weights in fp32). For "
-            "torchtitan: compile=on, compile=model (without the loss) or compile=async-tp.",
+            "torchtitan: compile=on, compile=model (without the loss) or compile=async-tp. For megatron: "
+            "gradients=bf16.",
         ),
     ] = None
     logits: Annotated[

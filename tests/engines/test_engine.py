@@ -221,6 +221,13 @@ def test_a_compiled_module_is_faster_than_eager_code() -> None:
     assert compiled["bound_seconds"] == eager["bound_seconds"]
 
 
+def test_narrow_gradients_need_half_the_memory_and_a_shorter_exchange() -> None:
+    wide, narrow = (_step(option, "megatron", zero=2) for option in (None, "gradients=bf16"))
+    assert wide["memory"]["gradients"] == 2 * narrow["memory"]["gradients"]
+    times = [step["phases"][0]["totals"]["communication_seconds"] for step in (wide, narrow)]
+    assert times[0] > times[1]
+
+
 def test_torchtitan_shards_fp32_weights_of_which_none_are_master_copies() -> None:
     default, stated = _step(None), _step(None, weights="fp32")
     assert default["workload"]["weights"] == "fp32"
