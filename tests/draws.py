@@ -16,6 +16,7 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 NEEDED: dict[str, dict[str, Any]] = {
     "deepseek_v2": {"num_experts_per_tok": 6},
     "dots1": {"num_experts_per_tok": 6, "n_routed_experts": 64},
+    "dots3_note_text": {"num_key_value_heads": 64},  # as many as the heads
 }
 
 
@@ -312,6 +313,22 @@ class Draw:
             "hc_mult": self.rng.randint(1, 4),
             "hc_sinkhorn_iters": self.rng.randint(1, 4),
         } | self.one({"linear_attn_config": sizes}, apart)  # fmt: skip
+
+    def dots(self) -> dict[str, Any]:
+        """Other sizes of latent attention in sliding-window layers, and an indexer in the other ones or in none."""
+        nope, rotary = self.rng.randint(2, 6), 2 * self.rng.randint(1, 3)
+        heads = self.rng.randint(1, 4)
+        own = {"num_attention_heads": heads, "num_key_value_heads": heads, "kv_lora_rank": self.rng.randint(3, 20)}
+        own |= {"q_lora_rank": self.rng.randint(3, 20), "qk_nope_head_dim": nope, "head_dim": nope + rotary}
+        own |= {"v_head_dim": self.rng.randint(3, 20)}
+        types = [self.one(FULL, SLIDING) for _ in range(self.layers)]
+        return self.indexed() | self.routed() | {f"swa_{name}": size for name, size in own.items()} | {
+            self.one("sliding_window", "sliding_window_size"): self.window,
+            "shared_experts_intermediate_size": self.rng.randint(3, 40),
+            **self.one({}, {"layer_types": types}),
+            **self.one({}, {"use_dsa": self.flag()}, {"use_sliding_window": self.flag()}),
+            **self.one(self.sparse_types(), {"moe_layer_freq": [self.rng.randint(0, 1) for _ in range(self.layers)]}),
+        }  # fmt: skip
 
     def index_layers(self) -> dict[str, Any]:
         """The layers that have their own indexer; the first layer must have one."""
@@ -896,6 +913,7 @@ RECIPES: dict[str, Callable[[Draw], dict[str, Any]]] = {
         | d.one({}, {"gated_norm_rank": d.rng.randint(1, 9)})
         | d.one(d.sparse_types(), {"first_k_dense_replace": d.rng.randint(0, 2), "moe_layer_freq": d.one(1, 2)})
     ),
+    "dots3_note_text": lambda d: d.dots(),
     "bitnet": lambda d: d.llama() | {"attention_bias": d.flag(), "hidden_act": d.one("relu2", "silu")},
     "modernbert-decoder": lambda d: RECIPES["modernbert"](d),
     "gpt_neox_japanese": lambda d: (

@@ -188,6 +188,9 @@ FIELDS: dict[str, tuple[FieldType, Any]] = {
     "window_kv_heads": (SIZE, lambda f: f["kv_heads"]),
     "window_head_dim": (SIZE, lambda f: f["head_dim"]),
     "window_value_dim": (SIZE, _window_value_dim),
+    "window_latent": (COUNT, lambda f: f["latent"]),
+    "window_query_latent": (SIZE, lambda f: f["query_latent"]),
+    "window_nope_dim": (SIZE, lambda f: f["nope_dim"]),
     "window_rotary_dim": (COUNT, _window_rotary_dim),
     "window_sinks": (FLAG, lambda f: f["sinks"]),
     "window": (WINDOW, None),  # tokens that a sliding-window layer attends to
@@ -209,6 +212,7 @@ FIELDS: dict[str, tuple[FieldType, Any]] = {
     "latent_gate": (GATE, ""),  # on the heads' outputs, per head or per element
     "latent_sinks": (FLAG, False),
     "latent_query_scale": (FLAG, False),  # queries are scaled by position, with two learned numbers per head
+    "latent_rotary_norm": (FLAG, False),  # on the key part that all heads share
     "latent_sources": (INDICES, None),  # per layer, the layer whose latents it uses, if not its own
     "index_topk": (SIZE, None),  # tokens that the indexer selects for each query
     "index_pool": (SIZE, None),  # tokens of a pool, if it selects pools

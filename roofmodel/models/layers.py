@@ -238,12 +238,17 @@ class LatentAttention(NamedTuple):
     index_topk: Number | None = None  # each query attends to at most this many tokens, selected by an indexer
     index_pool: Number | None = None  # tokens of a pool, if the indexer selects pools; an incomplete one is always read
     indexer: Indexer | None = None  # None: the layer attends to all tokens, or to those selected by the layer before
+    window: Number | None = None  # each token attends to the last `window` tokens, itself included
+    rotary_norm: bool = False  # on the shared rotary key
 
     def cached(self, tokens: Number, source: Number) -> tuple[Number, ...]:
-        """The latent, the shared rotary key and the indexer's key of all tokens; no latent if it reuses another.
+        """The latent, the shared rotary key and the indexer's key of all tokens, or of those in the window.
 
-        With pools, the indexer has a key for each complete pool, and the keys and weights of the tokens after it.
+        No latent if it reuses another. With pools, the indexer has a key for each complete pool, and the keys and
+        weights of the tokens after it.
         """
+        if self.window is not None:
+            tokens = minimum(tokens, self.window)
         own = () if self.kv_sharing == "reuses" else (self.latent, *((self.rotary_dim,) if self.rotary_dim else ()))
         latents = tuple(tokens * size for size in own)
         if self.indexer is None:

@@ -266,14 +266,20 @@ def _mamba(index: int, fields: Fields) -> Mamba:
 
 
 def _latent_attention(index: int, fields: Fields) -> LatentAttention:
-    indexes = fields["index_topk"] and _has_indexer(index, fields)
-    indexer = _part(Indexer, fields) if indexes else None
-    sources, nope, rotary = fields["latent_sources"], fields["nope_dim"], fields["rotary_dim"]
+    has_window = fields["layer_types"][index] == SLIDING
+    prefix = "window_" if has_window else ""
+    topk = None if has_window else fields["index_topk"]
+    indexer = _part(Indexer, fields) if topk and _has_indexer(index, fields) else None
+    sources, nope, rotary = fields["latent_sources"], fields[f"{prefix}nope_dim"], fields[f"{prefix}rotary_dim"]
     is_shared = sources is not None and sources.count(sources[index]) > 1
     has_rotary = fields["rotary_layers"] is None or fields["rotary_layers"][index]
     return _part(
         LatentAttention,
         fields,
+        prefix,
+        window=fields["window"] if has_window else None,
+        sinks=fields["latent_sinks"],
+        index_topk=topk,
         down_bias=fields["qkv_bias"],
         indexer=indexer,
         nope_dim=nope if has_rotary else nope + rotary,

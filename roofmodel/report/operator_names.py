@@ -94,6 +94,7 @@ LABELS = {
     "attention.kv_down": "KV down-projection",
     "attention.kv_up": "KV up-projection",
     "attention.kv_norm": "latent norm",
+    "attention.k_rotary_norm": "rotary key norm",
     "attention.absorb_k": "absorbed K up-projection",
     "attention.absorb_v": "absorbed V up-projection",
     "attention.k": "K projection",

@@ -29,7 +29,7 @@ from roofmodel.devices.device import Device
 from roofmodel.engines.engine import Engine
 from roofmodel.engines.engine_file import ServingMemory
 from roofmodel.models.architecture import Architecture
-from roofmodel.models.layers import Attention, Embedding, MoE, Uncached, parts
+from roofmodel.models.layers import Attention, Embedding, LatentAttention, MoE, Uncached, parts
 from roofmodel.numbers.algebra import Number, is_just, maximum, minimum
 from roofmodel.numbers.traced import Trace, map_cases
 from roofmodel.options.values import MEMORY_UTILIZATION, Phase
@@ -225,7 +225,7 @@ def _request_bytes(share: Architecture, step: Step, max_len: Number, budget: Num
         for part in parts(layer):
             if isinstance(part, Uncached):
                 continue
-            if isinstance(part, Attention) and part.window is not None and budget is not None:
+            if isinstance(part, Attention | LatentAttention) and part.window is not None and budget is not None:
                 part = part._replace(window=part.window - 1 + budget)
             total += share.times(layers) * sum(step.widths.kv.bytes(each) for each in part.cached(max_len, 0))
     return total

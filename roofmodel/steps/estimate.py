@@ -358,7 +358,7 @@ def describe_gpus(parallel: Parallel) -> list[str]:
 
 def _windows(estimate: Estimate) -> Iterator[str]:
     """`window of 4096 tokens in 21 of 42 layers`, where the workload exceeds the sliding window."""
-    layers = [part for part in estimate.architecture.stack.parts if isinstance(part, Attention)]
+    layers = [part for part in estimate.architecture.stack.parts if isinstance(part, Attention | LatentAttention)]
     reach = max(phase.step.reach for phase in estimate.phases)
     for window, count in Counter(part.window for part in layers).items():
         if window is not None and window < reach:

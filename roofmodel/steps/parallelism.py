@@ -225,7 +225,7 @@ def check_context(arch: Architecture, options: Options, seq: int) -> None:
             f" is no multiple of {2 * cp}; try ", Option("seq", near),
         )  # fmt: skip
     parts = [part for part in arch.stack.parts if isinstance(part, Attention | LatentAttention)]
-    if kind == "ring" and any(isinstance(part, Attention) and part.window is not None for part in parts):
+    if kind == "ring" and any(part.window is not None for part in parts):
         raise WorkloadError(
             option, f": {arch.name} has sliding windows, which a ring of keys and values does not support; try ",
             Option("cp_kind", "all-gather"),

@@ -14,6 +14,7 @@ from roofmodel.counting.vector_flops import ACTIVATION
 from roofmodel.models.architecture import Fact, Network
 from roofmodel.models.config import architecture
 from roofmodel.models.families import FAMILIES
+from roofmodel.models.families.latent_attention import DOTS_WINDOW_SIZES
 from roofmodel.models.fields import REQUIRED, Key
 from roofmodel.models.layers import ACTIVATIONS
 from tests import draws
@@ -40,6 +41,8 @@ SIZES_OF = {
 }
 # Keys that modeling code reads although the config class does not declare them.
 UNDECLARED = {
+    # its config class moves these to `per_layer_config`
+    "dots3_note_text": {f"swa_{name}" for name, _ in DOTS_WINDOW_SIZES.values()} | {"swa_qk_rope_head_dim"},
     "deberta-v2": {"attention_head_size", "embedding_size", "share_att_key", "norm_rel_ebd"}
     | {"conv_kernel_size", "conv_groups", "conv_act"},
 }
@@ -261,6 +264,7 @@ NOT_READ = {
     # all layers have experts, a shared one of their size, and one key-value head
     "deepseek_v4": {"num_key_value_heads", "n_shared_experts", "mlp_layer_types"},
     "axk1": LATENT,
+    "dots3_note_text": LATENT | {"mlp_bias"},
     "axk2": LATENT | {"layer_types"},
     "modernbert-decoder": {"sliding_window"},  # half of `local_attention`
     "cohere_compass_text": {"head_dim", "pooling"},  # pooling: of the classifier, which is not supported

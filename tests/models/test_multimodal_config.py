@@ -28,6 +28,7 @@ def read(config: dict[str, Any], family: str | None = None) -> Any:
 # Settings that the other parts of a model need if the text model is as small as TEXT.
 OTHER_PARTS: dict[str, dict[str, Any]] = {
     "aya_vision": {"vision_config": {"num_attention_heads": 16}},
+    "dots3_note": {"vision_config": {"adapter_out_dim": 16}, "audio_config": {"adapter_out_dim": 16}},
     "fun_asr_nano": {"adaptor_config": {"hidden_size": 16, "intermediate_size": 4}},
     "granite4_vision": {"deepstack_layer_map": [], "downsample_rate": "1/4"},
     "granite_docling": {"vision_config": {"out_hidden_size": 16}},
@@ -114,7 +115,7 @@ def test_a_flat_config_is_read_like_a_nested_one(model_type: str) -> None:
     flat = read({"model_type": model_type, "vision_config": {"hidden_size": 7}} | settings)
     assert (flat.stack, flat.tied, flat.head) == (nested.stack, nested.tied, nested.head)
     if model_type != "glm4v":
-        layers, tokens, head = text_of(real({"model_type": model_type} | settings))
+        layers, tokens, head = text_of(real({"model_type": model_type} | settings | OTHER_PARTS.get(model_type, {})))
         assert tokens.weight is head.weight
         assert parameters(flat, operators(flat, Workload(("forward",)).steps()[0])) == sum(
             p.numel() for p in layers.parameters()

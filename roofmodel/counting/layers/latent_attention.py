@@ -42,6 +42,10 @@ def latent_attention(att: LatentAttention, block: BlockContext) -> Iterator[Oper
     absorbs = step.absorbs or resumes_sparsely
 
     def keys_and_pairs(step: Step) -> Sizes:
+        if att.window is not None:
+            return {
+                "s": attended(step, att.window), "t:s": pairs(step, att.window, block.causal), "windowed": 1,
+            }  # fmt: skip
         # A decode reads only the tokens that its query chose. Many queries of a prefill together choose nearly all.
         keys = attended(step, att.index_topk if step.absorbs else None, evicts=False)
         if att.index_pool:
@@ -78,6 +82,8 @@ def latent_attention(att: LatentAttention, block: BlockContext) -> Iterator[Oper
         line = f"{x} W_kv_down[d c]{bias} -> latent[b t zk]{key}"
         yield build.operator("attention.kv_down", "attention", line)
         yield latent_norm(att, build, "latent", "zk", f"{cache}latent[b t zk]")
+    if att.rotary_norm:
+        yield latent_norm(att, build, "k_rotary", "r", "k_rotary[b t r]")
     if att.rotary:
         new, rotated = ("", "") if att.kv_sharing == "reuses" else ("k_rotary[b t r] ", f" {cache}k_rotary[b t r]")
         yield rotary(build, "q_rotary[b t k r]", f"{new}-> q_rotary[b t k r]{rotated}")
@@ -137,12 +143,12 @@ def _query_parts(att: LatentAttention) -> str:
 
 
 def latent_norm(att: LatentAttention, build: Builder, name: str, axis: str, target: str) -> Operator:
-    """The norm of a latent, between down and up projection."""
+    """The norm of a latent, between down and up projection, or of the shared rotary key."""
     gain, bias = norm_parameters(name, att.norm, axis)
+    place = {"latent": "kv_norm", "k_rotary": "k_rotary_norm"}.get(name, "q_norm")
     return build.operator(
-        f"attention.{'q' if name.startswith('query') else 'kv'}_norm", "attention",
-        f"{name}[b t {axis}]{gain}{bias} -> {target}", kind="norm", flops=norm_flops(att.norm),
-        function=att.norm.kind,
+        f"attention.{place}", "attention", f"{name}[b t {axis}]{gain}{bias} -> {target}", kind="norm",
+        flops=norm_flops(att.norm), function=att.norm.kind,
     )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from roofmodel.models.families import Family, heads
 from roofmodel.models.families.llama import CLASSIFIERS, LLAMA
-from roofmodel.models.fields import COUNT, SIZE, FieldType, key
+from roofmodel.models.fields import COUNT, FLAG, FULL, LAYER_FLAGS, SIZE, SLIDING, FieldType, key
 
 ROUTED = ("n_routed_experts", "num_experts", "num_local_experts")
 ACTIVE = "num_experts_per_tok"
@@ -55,8 +55,9 @@ def sparse_from(first: Any) -> Any:
 
 def _sparse_every(f: Any) -> list[str]:
     """`sparse` for each layer from the first one with experts on whose number is a multiple."""
-    first, every = f["sparse_first"], max(f["sparse_every"], 1)
-    return ["sparse" if layer >= first and layer % every == 0 else "dense" for layer in range(f["layers"])]
+    first, every = f["sparse_first"], f["sparse_every"]
+    flags = every if isinstance(every, list) else [layer % max(every, 1) == 0 for layer in range(f["layers"])]
+    return ["sparse" if layer >= first and flag else "dense" for layer, flag in enumerate(flags)]
 
 
 def _pattern(value: Any) -> Any:
@@ -123,6 +124,56 @@ DEEPSEEK_V32 = DEEPSEEK.like(
     expert_layers=key("mlp_layer_types", default=sparse_from(lambda f: f["dense_first"]), read=SPARSE_LAYERS),
     positions=key("max_position_embeddings", default=163840),
 )
+
+COUNT_OR_FLAGS = FieldType(
+    lambda v: COUNT.accepts(v) or LAYER_FLAGS.accepts(v), "a whole number, or a list of 0 and 1, one per layer"
+)
+INDEXED = "indexed_attention"
+DOTS_KINDS = FieldType(
+    lambda v: isinstance(v, list) and set(v) <= {FULL, INDEXED, SLIDING} and not {FULL, INDEXED} <= set(v),
+    f"a list of {SLIDING!r} and either {INDEXED!r} or {FULL!r}, one per layer",
+)
+DOTS_WINDOW_SIZES = {
+    "heads": ("num_attention_heads", 64), "latent": ("kv_lora_rank", 1024), "query_latent": ("q_lora_rank", 1024),
+    "nope_dim": ("qk_nope_head_dim", 192), "value_dim": ("v_head_dim", 128),
+}  # fmt: skip
+"""Field -> its config key, which has the prefix `swa_` for sliding-window layers, and its default in these layers."""
+DOTS_SIZES = FieldType(
+    lambda v: (
+        isinstance(v, dict) and all(isinstance(sizes, dict) and sizes == next(iter(v.values())) for sizes in v.values())
+    ),
+    "an object with the sizes of each sliding-window layer, which are the same in all of them",
+)
+
+
+def _dots_kinds(f: Any) -> list[str]:
+    """The kind of each layer: as listed, else as in the class. Published configs call layers with an indexer full."""
+    kinds = f["listed_kinds"] or [
+        SLIDING if f["uses_windows"] and layer >= 2 and layer % 4 != 1 else INDEXED for layer in range(f["layers"])
+    ]
+    if f["uses_index"] is None and f["layer_sizes"] is not None:
+        return list(kinds)
+    own = FULL if f["uses_index"] is False else INDEXED
+    return [kind if kind == SLIDING else own for kind in kinds]
+
+
+def _window_size(field: str, name: str, default: Any) -> Any:
+    """A size of sliding-window layers: from the sizes by layer, which omit those that the other layers have, too."""
+
+    def size(f: Any) -> Any:
+        if f["layer_sizes"]:
+            return next(iter(f["layer_sizes"].values())).get(name, f[field])
+        return default(f) if callable(default) else default
+
+    return size
+
+
+def _dots_window_sizes() -> dict[str, Any]:
+    return {
+        f"window_{field}": key(f"swa_{name}", default=_window_size(field, name, default))
+        for field, (name, default) in DOTS_WINDOW_SIZES.items()
+    }
+
 
 FAMILIES: dict[str, Family] = {
     "deepseek_v2": DEEPSEEK.like(
@@ -219,6 +270,45 @@ FAMILIES: dict[str, Family] = {
         positions=key("max_position_embeddings", default=32768),
     ),
     "youtu": LATENT,
+    "dots3_note_text": DEEPSEEK_V32.like(
+        "Dots3Note",
+        classes=heads("ForCausalLM") | {"TextModel": ()},
+        config="Dots3NoteTextConfig",
+        switches=SPARSE_EVERY
+        | dict(
+            sparse_every=(COUNT_OR_FLAGS, key("moe_layer_freq", default=1)),
+            listed_kinds=(DOTS_KINDS, key("layer_types", default=None)),
+            uses_index=(FLAG, key("use_dsa", default=None)),
+            uses_windows=(FLAG, key("use_sliding_window", default=True)),
+            window_head=(SIZE, key("swa_head_dim", default=256)),
+            span=(SIZE, key("sliding_window", "sliding_window_size", default=None)),
+            topk=(SIZE, key("index_topk", default=2048)),
+            layer_sizes=(DOTS_SIZES, key("per_layer_config", default=None)),
+            shared_each=(
+                SIZE,
+                key("moe_shared_expert_intermediate_size", "shared_experts_intermediate_size", default=1536),
+            ),
+        ),
+        **_dots_window_sizes(),
+        window_kv_heads=lambda f: f["window_heads"],
+        window_rotary_dim=key(
+            "swa_qk_rope_head_dim",
+            default=_window_size("rotary_dim", "qk_rope_head_dim", lambda f: f["window_head"] - f["window_nope_dim"]),
+        ),
+        window=lambda f: f["span"] or 512,
+        layer_types=lambda f: [SLIDING if kind == SLIDING else FULL for kind in _dots_kinds(f)],
+        query_latent=key("q_lora_rank", default=1024),
+        latent_gate="head",
+        latent_rotary_norm=True,
+        index_topk=lambda f: f["topk"] if INDEXED in _dots_kinds(f) else None,
+        mlp_width=key("intermediate_size", default=13824),
+        expert_width=key("moe_intermediate_size", default=1536),
+        shared_width=lambda f: f["n_shared"] * f["shared_each"],
+        dense_first=1,
+        expert_layers=key("mlp_layer_types", default=_sparse_every, read=SPARSE_LAYERS),
+        positions=key("max_position_embeddings", default=524288),
+        **expert_groups(1, 1),
+    ),
     "mistral_large4_text": DEEPSEEK_V32.like(
         "MistralLarge4",
         classes={"TextModel": ()},

@@ -31,6 +31,7 @@ COMPOSITES: dict[str, Composite] = {
     "cosmos3_omni": Composite("qwen3_vl_text"),
     "deepseek_vl": Composite("llama", tied=True),
     "deepseek_vl_hybrid": Composite("llama", tied=True),
+    "dots3_note": Composite("dots3_note_text", flat=True),
     "ernie4_5_vl_moe": Composite("ernie4_5_vl_moe_text", tied=True),
     "exaone4_5": Composite("exaone4"),
     "fun_asr_nano": Composite("qwen3", tied=True),

@@ -11,7 +11,6 @@ UNSUPPORTED: dict[str, str] = {
     "blt": "bytes that are grouped into patches of variable length",
     "cpmant": "a bias for pairs of segments, and learned tokens for each task",
     "doge": "attention masks computed from values, and experts selected by product keys",
-    "dots3_note_text": "latent attention with different sizes in sliding-window layers",
     "gemma3n_text": "several parallel streams of activations (AltUp)",
     "gemma4_assistant": "the keys and values of another model",
     "gemma4_unified_assistant": "the keys and values of another model",
