@@ -20,6 +20,9 @@ NEEDED: dict[str, dict[str, Any]] = {
 }
 
 
+ZERO_EXPERTS = ((4, 2, 3), (2, 2, 2), (3, 1, 4), (2, 4, 3), (3, 0, 2))
+
+
 class Draw:
     """The random sizes of one config, and the random generator for its other values."""
 
@@ -914,6 +917,14 @@ RECIPES: dict[str, Callable[[Draw], dict[str, Any]]] = {
         | d.one(d.sparse_types(), {"first_k_dense_replace": d.rng.randint(0, 2), "moe_layer_freq": d.one(1, 2)})
     ),
     "dots3_note_text": lambda d: d.dots(),
+    "longcat_flash": lambda d: (
+        {name: value for name, value in d.latent().items() if name not in ("num_hidden_layers", "intermediate_size")}
+        | {"num_layers": d.layers, "q_lora_rank": d.rng.randint(3, 20), "qk_rope_head_dim": 4, "head_dim": 4}
+        | {d.one("ffn_hidden_size", "intermediate_size"): d.width}
+        | {d.one("expert_ffn_hidden_size", "moe_intermediate_size"): d.rng.randint(3, 40)}
+        # sizes for which uniform routing gives each token a whole number of experts that compute
+        | dict(zip(("n_routed_experts", "zero_expert_num", "moe_topk"), d.one(*ZERO_EXPERTS), strict=True))
+    ),
     "bitnet": lambda d: d.llama() | {"attention_bias": d.flag(), "hidden_act": d.one("relu2", "silu")},
     "modernbert-decoder": lambda d: RECIPES["modernbert"](d),
     "gpt_neox_japanese": lambda d: (

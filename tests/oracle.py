@@ -30,7 +30,21 @@ def build(config: dict[str, Any], device: str = "cpu") -> Any:
     hf_config._attn_implementation = "eager"
     hf_config._experts_implementation = "eager"  # torch's counter does not count grouped GEMMs
     with torch.device(device):
-        return getattr(transformers, config["architectures"][0])(hf_config).eval()
+        model = getattr(transformers, config["architectures"][0])(hf_config).eval()
+    if config["model_type"] == "longcat_flash":
+        _balance_zero_experts(model)
+    return model
+
+
+def _balance_zero_experts(model: Any) -> None:
+    """Makes each token choose its mean number of experts that compute: the correction exceeds any score."""
+    config = model.config
+    computing, zero, active = config.n_routed_experts, config.zero_expert_num, config.moe_topk
+    used, rest = divmod(active * computing, computing + zero)
+    assert rest == 0
+    chosen = [*range(used), *range(computing, computing + active - used)]
+    for layer in getattr(model, "model", model).layers:
+        layer.mlp.router.e_score_correction_bias[chosen] = 2.0  # scores are at most 1
 
 
 class FlopCounter(TorchDispatchMode):
@@ -94,7 +108,18 @@ def _triangular_solve_flops(system: Any, right: Any, *, out_shape: Any, **settin
 
 
 def parameters(model: Any) -> int:
-    return sum(p.numel() for p in model.parameters())
+    return sum(p.numel() for p in model.parameters()) - _unread_expert_rows(model.config)
+
+
+def _unread_expert_rows(config: Any) -> int:
+    """Gate and up weights of LongCat-Flash's zero experts, which its class stores and never reads.
+
+    LongCat-Flash-Chat has 560 billion parameters without them, as its model card states, and 741 billion with them.
+    """
+    if config.model_type != "longcat_flash":
+        return 0
+    width = 2 * config.expert_ffn_hidden_size  # gate and up
+    return int(config.num_layers * (config.zero_expert_num) * width * config.hidden_size)
 
 
 def cache_argument(model: Any) -> str | None:

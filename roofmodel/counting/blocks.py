@@ -72,7 +72,7 @@ BLOCKS: dict[type, tuple[str, str, str]] = {
     TokenConvolution: ("convolution", "c[b t d]", "token_convolution.token_convolution"),
 }
 PARALLEL_EXPERTS = "experts", "e[b t d]", "transformer.experts"
-"""The entry for an MoE block in a sublayer that also has an MLP."""
+"""The entry for an MoE block in a sublayer that also has an MLP; a later residual sum may add its output."""
 ALL_TOKENS = "all[b t d]"
 """The input of a block after the all-gather of sequence parallelism."""
 
@@ -251,7 +251,7 @@ def transformer_layer(layer: Layer, stack: Stack, step: Step) -> Iterator[Operat
             if sublayer.starts_sum:
                 yield finish_sum(place, build, step)
         reads, outputs, places = x, list[str](), list[str]()
-        separate_sums = len(sublayer.branches) == 1 or any(branch.after for branch in sublayer.branches)
+        separate_sums = len(sublayer.branches) == 1 or any(b.after or b.is_shortcut for b in sublayer.branches)
         for branch in sublayer.branches:
             place, partial_sum, build_block = BLOCKS[type(branch.part)]
             if sublayer.starts_sum:
@@ -278,7 +278,12 @@ def transformer_layer(layer: Layer, stack: Stack, step: Step) -> Iterator[Operat
             if branch.scale:
                 line = f"{output} G_{place}_scale[d] -> {output}"
                 yield build.operator(f"{place}.scale", place, line, kind="elementwise")
-            outputs.append(output)
+            if branch.is_shortcut:
+                place = places[0]  # the residual sum of this sublayer does not have its output
+            else:
+                outputs.append(output)
+        if sublayer.adds_shortcut:
+            outputs.append(tokens_of_gpu(PARALLEL_EXPERTS[1], step))
         if not separate_sums and not step.parallel.unsharded:
             yield residual(build, f"{place}_branches", " + ".join(outputs), partial_sum)
             yield from sum_block_output(build, step, place, partial_sum)

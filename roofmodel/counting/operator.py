@@ -60,7 +60,7 @@ class Collective(NamedTuple):
     """A collective among `gpus` GPUs whose ranks differ by `rank_stride`.
 
     `experts` and `active`: of an MoE layer, all experts and those of a token, which are in `active_groups` of `groups`
-    groups; the full tensor has a row for each token and expert.
+    groups; the full tensor has a row for each token and expert, but none for `zero_experts`, which no GPU computes.
     In a `ring`, each GPU passes the tensors of all others to its neighbor, in `gpus` - 1 steps.
     `adds`: the gathered tensor is the input of sharded GEMMs, so its gradient is a reduce-scatter; of a
     ring: the backward pass repeats it.
@@ -78,6 +78,7 @@ class Collective(NamedTuple):
     active: Number = 0
     groups: int = 1
     active_groups: int = 1
+    zero_experts: Number = 0
 
     @property
     def span(self) -> Number:
@@ -96,7 +97,8 @@ class Collective(NamedTuple):
         if self.name == "ring":
             return size * (self.gpus - 1)
         if self.active:
-            return size * self.destinations(self.gpus) / self.active
+            rows = self.active * self.experts / (self.experts + self.zero_experts) if self.zero_experts else self.active
+            return size * self.destinations(self.gpus) / rows
         return mean(self.times * size * (self.gpus - 1), self.gpus)
 
     def destinations(self, places: Number) -> Number:
@@ -115,7 +117,8 @@ class Collective(NamedTuple):
         with the probability of a hypergeometric distribution.
         """
         if self.groups == 1:
-            return subsets(self.active, self.experts - self.experts / places) / subsets(self.active, self.experts)
+            choices = self.experts + self.zero_experts
+            return subsets(self.active, choices - self.experts / places) / subsets(self.active, choices)
         experts, chosen, own_groups = self.experts, self.active_groups, maximum(self.groups / places, 1)
         reached = experts * chosen / self.groups
         of_a_group = experts / maximum(places, self.groups)  # experts of a place in one of its groups

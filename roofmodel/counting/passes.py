@@ -128,14 +128,18 @@ def token_table_elements(operators: Iterable[Operator]) -> Number:
 
 
 def active_parameters(arch: Architecture, operators: Sequence[Operator]) -> Number:
-    """Number of parameters used per token: all except those of the experts that the router does not choose."""
+    """Number of parameters used per token: all except those of the experts that the router does not choose.
+
+    With experts that compute nothing, the mean over tokens, rounded.
+    """
     idle: Number = 0
     for operator in operators:
         if operator.kind == "grouped_gemm":
             stored, sizes = sum(t.elements(operator.sizes) for t in operator.parameters), operator.sizes
             chosen = quotient(stored * sizes["b:t:x"], sizes["b"] * sizes["t"] * sizes["x"])
             idle += arch.copies(operator.layers) * (stored - chosen)
-    return parameters(arch, operators) - idle
+    used = parameters(arch, operators) - idle
+    return round(used) if hasattr(used, "denominator") else used  # a symbol has none
 
 
 def weight_bytes(arch: Architecture, operators: Iterable[Operator]) -> Number:

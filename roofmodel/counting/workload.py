@@ -61,34 +61,35 @@ def expert_load(moe: MoE, routing: Routing, tokens: Number, gpus: Number) -> Exp
 
     An expert takes at most `capacity` times the mean number of tokens; the rest are dropped. Under uniform routing all
     GPUs have the mean load; otherwise the load is that of the busiest GPU. The experts of
-    `same` are spread over the GPUs as evenly as possible. With a file, consecutive experts are on one GPU.
+    `same` are spread over the GPUs as evenly as possible. With a file, consecutive experts are on one GPU. Experts
+    without computation are on no GPU; the last numbers of a file are theirs.
     """
     if routing.shares:
         load = _busiest(moe, routing.shares, tokens, gpus)
     elif routing.name == "same":
-        touched = ceil_div(moe.active, gpus)
+        touched = ceil_div(moe.common_mlps, gpus)
         load = ExpertLoad(tokens * touched, touched)
     else:
-        load = ExpertLoad(mean(tokens * moe.active, gpus), mean(touched_experts(moe, tokens), gpus))
+        load = ExpertLoad(mean(tokens * moe.active_mlps, gpus), mean(touched_experts(moe, tokens), gpus))
     if routing.capacity is None or (routing.capacity >= 1 and routing == UNIFORM._replace(capacity=routing.capacity)):
         return load
-    accepted = routing.capacity * tokens * moe.active / moe.experts
+    accepted = routing.capacity * tokens * moe.active / moe.choices
     return load._replace(pairs=minimum(load.pairs, accepted * load.touched))
 
 
 def touched_experts(moe: MoE, tokens: Number) -> Number:
     """Expected number of experts that at least one token chose, under uniform routing."""
-    return moe.experts * (1 - power(1 - moe.active / moe.experts, tokens))
+    return moe.experts * (1 - power(1 - moe.active / moe.choices, tokens))
 
 
 def _busiest(moe: MoE, shares: Sequence[float], tokens: Number, gpus: Number) -> ExpertLoad:
-    chosen = choice_probabilities(shares, int(moe.active))
-    here = len(shares) // int(gpus)
-    busiest = max((chosen[start : start + here] for start in range(0, len(shares), here)), key=sum)
+    chosen = choice_probabilities(shares, int(moe.active))[: int(moe.experts)]
+    here = len(chosen) // int(gpus)
+    busiest = max((chosen[start : start + here] for start in range(0, len(chosen), here)), key=sum)
     touched: Number = 0
     for probability, experts in Counter(busiest).items():
         touched = touched + experts * (1 if probability == 1 else -expm1(tokens * log1p(-probability)))
-    pairs = tokens * (moe.active if is_just(gpus, 1) else sum(busiest))
+    pairs = tokens * (moe.active if is_just(gpus, 1) and not moe.zero_experts else sum(busiest))
     return ExpertLoad(pairs, touched)
 
 

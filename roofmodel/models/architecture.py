@@ -461,5 +461,7 @@ def pipeline_obstacles(arch: Architecture) -> Iterator[str]:
         yield "has relative positions that all layers share"
     if isinstance(table, Embedding) and table.per_layer:
         yield "has an embedding with an input for every layer"
+    if any(sublayer.adds_shortcut for layer, _ in arch.stack.kinds for sublayer in layer):
+        yield "has experts whose output is added after the next layer"
     if any(isinstance(part, Attention | LatentAttention) and part.kv_sharing for part in arch.stack.parts):
         yield "has layers that reuse the keys and values of earlier ones"

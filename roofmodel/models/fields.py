@@ -297,6 +297,9 @@ FIELDS: dict[str, tuple[FieldType, Any]] = {
     # MoE; with 0 experts all layers are dense
     "experts": (COUNT, 0),
     "experts_active": (SIZE, 1),
+    "zero_experts": (COUNT, 0),  # further experts that compute nothing
+    # the experts of a group of layers are beside the MLP of the first; their output is added after the last
+    "shortcut_experts": (FLAG, False),
     "expert_groups": (SIZE, None),
     "experts_active_groups": (SIZE, None),  # groups of which a token has experts; None: all
     "expert_width": (SIZE, lambda f: f["mlp_width"]),
@@ -498,7 +501,7 @@ def _check_latent_sources(checked: _CheckedFields) -> None:
 def _check_experts_and_positions(checked: _CheckedFields) -> None:
     """A token has at most all experts, and a position table has a number of rows."""
     fields, facts, _ = checked
-    if fields["experts"] and fields["experts_active"] > fields["experts"]:
+    if fields["experts"] and fields["experts_active"] > fields["experts"] + fields["zero_experts"]:
         raise ModelError(
             f"{checked.at('experts_active', 'experts')}: {checked.named('experts_active')} cannot be more than "
             f"{checked.named('experts')}"

@@ -6,7 +6,7 @@ Sizes are elements: ints, or SymPy symbols.
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-from roofmodel.numbers.algebra import Number, minimum
+from roofmodel.numbers.algebra import Number, ceil_div, mean, minimum
 
 
 class Norm(NamedTuple):
@@ -404,9 +404,12 @@ class MLP(NamedTuple):
 
 
 class MoE(NamedTuple):
-    """Mixture of experts: a router sends each token to `active` of `experts` MLPs; a shared MLP takes every token."""
+    """Mixture of experts: a router sends each token to `active` of `experts` MLPs; a shared MLP takes every token.
 
-    experts: Number
+    With `zero_experts`, it chooses among these, too; they return the token itself (LongCat-Flash, arXiv 2509.01322).
+    """
+
+    experts: Number  # MLPs
     active: Number
     expert: MLP
     shared: MLP | None = None
@@ -419,6 +422,22 @@ class MoE(NamedTuple):
     latent_norm: Norm | None = None  # on the experts' output, before the second of them
     groups: int = 1  # of experts; a token has experts of `active_groups` of them
     active_groups: int = 1
+    zero_experts: Number = 0  # experts without computation
+
+    @property
+    def choices(self) -> Number:
+        """All experts that the router chooses among."""
+        return self.experts + self.zero_experts
+
+    @property
+    def active_mlps(self) -> Number:
+        """MLPs of a token under uniform routing: the mean, if there are experts without computation."""
+        return mean(self.active * self.experts, self.choices) if self.zero_experts else self.active
+
+    @property
+    def common_mlps(self) -> Number:
+        """MLPs of a token where all tokens choose the same experts: that mean, rounded up."""
+        return ceil_div(self.active * self.experts, self.choices) if self.zero_experts else self.active
 
 
 class PerLayerGate(NamedTuple):
@@ -514,6 +533,7 @@ class Branch(NamedTuple):
     after: Norm | None = None  # on its output, before the residual sum
     scale: bool = False  # a learned factor per channel on its output
     gate_rank: Number = 0  # of two matrices that compute a gate of its normed input from it; 0: no gate
+    is_shortcut: bool = False  # its output is part of a later residual sum, that of the next layer's last sublayer
 
 
 class Sublayer(NamedTuple):
@@ -528,6 +548,7 @@ class Sublayer(NamedTuple):
     sum_norm: Norm | None = None  # on the sum of the branches, before the residual sum
     earlier_sums: int = 0
     starts_sum: bool = False
+    adds_shortcut: bool = False  # the residual sum has the output of a branch of the layer before, too
 
 
 Layer = tuple[Sublayer, ...]

@@ -52,9 +52,9 @@ def stack(fields: Fields, *, causal: bool, crosses: bool = False) -> Stack:
         causal=causal,
         embedding=_patches(fields, norm) if fields["patch"] else _embedding(fields, norm),
         layers=tuple(
-            _with_sums(_layer(i, fields, norm, crosses), i, fields["layers_per_sum"])
+            _with_sums(_layer(i, fields, norm, crosses, inner), i, fields["layers_per_sum"])
             for i in range(fields["layers"])
-            for _ in range(fields["layers_per_group"])
+            for inner in range(fields["layers_per_group"])
         ),
         norm=norm,
         final_norm=norm if fields["final_norm"] else None,
@@ -133,8 +133,11 @@ def _norm(fields: Fields) -> Norm:
     return Norm(kind=fields["norm"], gain=fields["norm_affine"], bias=fields["norm_bias"])
 
 
-def _layer(index: int, fields: Fields, norm: Norm, crosses: bool) -> Layer:
-    """A layer's sublayers; identical layers compare equal. With `crosses`, the layer has cross attention."""
+def _layer(index: int, fields: Fields, norm: Norm, crosses: bool, inner: int = 0) -> Layer:
+    """A layer's sublayers; identical layers compare equal. With `crosses`, the layer has cross attention.
+
+    `inner` is the number of the layer in its group.
+    """
     before, after = (norm if fields[place] else None for place in ("pre_norm", "out_norm"))
     if fields["post_norm_layers"] and fields["post_norm_layers"][index]:
         before, after = None, norm
@@ -154,6 +157,9 @@ def _layer(index: int, fields: Fields, norm: Norm, crosses: bool) -> Layer:
     experts = Branch(_moe(fields), before, norm if fields["expert_out_norm"] else after, gate_rank=gate_rank)
     if not has_experts:
         block = Sublayer((mlp,), closing)
+    elif fields["shortcut_experts"]:
+        beside = (experts._replace(before=None, is_shortcut=True),) if inner == 0 else ()
+        block = Sublayer((mlp, *beside), closing, adds_shortcut=inner == fields["layers_per_group"] - 1)
     elif fields["mlp_with_experts"]:
         block = Sublayer((mlp, experts), closing, sum_norm=norm)
     else:

@@ -49,6 +49,7 @@ LABELS = {
     "mlp.dispatch": "all-to-all dispatch to experts",
     "mlp.collect": "all-to-all combine from experts",
     "mlp.permute": "permute tokens by expert",
+    "mlp.zero_experts": "experts without computation",
     "experts.all_reduce": "all-reduce after the experts",
     "experts.replicate": "all-reduce before the experts",
     "convolution.all_reduce": "all-reduce after the convolution",

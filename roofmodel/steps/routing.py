@@ -13,6 +13,7 @@ from roofmodel.errors import JSON_NUMBER_TOO_LONG, Message, Option, Text, Worklo
 from roofmodel.files.text_files import expand, printable, read_text
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.layers import MoE
+from roofmodel.numbers.algebra import plain
 from roofmodel.options.values import RoutingMode
 from roofmodel.steps.parallelism import has_experts
 
@@ -131,10 +132,11 @@ def _bad_file(where: str, problem: str) -> WorkloadError:
 def check_routing(arch: Architecture, routing: Routing) -> None:
     """Raises WorkloadError if a file does not have a number for each expert, and one above 0 for a token's experts."""
     for moe in _moe_layers(arch) if routing.shares else ():
-        if len(routing.shares) != moe.experts:
+        if len(routing.shares) != moe.choices:
+            zero = f", the last {moe.zero_experts} of which compute nothing" if moe.zero_experts else ""
             raise _bad_file(
                 routing.given,
-                f"{len(routing.shares)} numbers, but {arch.name} has {moe.experts} experts in an MoE layer",
+                f"{len(routing.shares)} numbers, but {arch.name} has {moe.choices} experts in an MoE layer{zero}",
             )
         used = sum(share > 0 for share in routing.shares)
         if used < moe.active:
@@ -151,6 +153,13 @@ def routing_notes(arch: Architecture, routing: Routing, gpus: int = 1) -> Iterat
     """The assumption on the experts that tokens choose; `gpus` share the experts."""
     if not has_experts(arch):
         return
+    moe = next(_moe_layers(arch))
+    if moe.zero_experts and not routing.shares:
+        used = plain(moe.active_mlps if routing.name == "uniform" else moe.common_mlps)
+        yield Message(
+            f"{used:.3g} of the {moe.active} experts of a token compute, as {moe.experts} of all {moe.choices} do; ",
+            Option("routing"), f" FILE states a share for each of the {moe.choices}",
+        )  # fmt: skip
     if routing.shares:
         busiest = "; the GPU with the most tokens is counted" if gpus > 1 else ""
         yield Message(Option("routing", routing.given), f": {routing.origin}{busiest}")

@@ -337,6 +337,8 @@ def experts(moe: MoE, block: BlockContext) -> Iterator[Operator]:
     at least one token chose are read (`Step.routing`). Under uniform routing, their expected number is
     x (1 - (1 - active / x)^tokens).
 
+    Experts without computation return the token itself; under uniform routing, they have their share of its choices.
+
     With expert parallelism, each of `ep` GPUs has the same number of pairs under uniform routing; otherwise the busiest
     GPU is counted (`expert_load`).
     Within a replica, the GPUs have the same tokens and sum the outputs of their experts at the end. Across replicas,
@@ -345,7 +347,7 @@ def experts(moe: MoE, block: BlockContext) -> Iterator[Operator]:
     """
     step, expert, gpus = block.step, moe.expert, block.step.parallel
     tokens = step.batch * step.tokens
-    build = _mlp_builder(expert, block, x=moe.experts, **{"b:t:x": tokens * moe.active})
+    build = _mlp_builder(expert, block, x=moe.choices, **{"b:t:x": tokens * moe.active})
     bias = " + B_router[x]" if moe.router_bias else ""
     router_input = block.input
     if moe.router_norm:
@@ -369,7 +371,7 @@ def experts(moe: MoE, block: BlockContext) -> Iterator[Operator]:
     load = expert_load(moe, step.routing, tokens * gpus.replicas, gpus.ep)
     build = build._replace(sizes={**build.sizes, "x": local_experts, "b:t:x": load.pairs})
     if not gpus.experts_span_replicas:  # each GPU has all tokens
-        build = build._replace(sizes={**build.sizes, "b:t:X": tokens * moe.active})
+        build = build._replace(sizes={**build.sizes, "b:t:X": tokens * moe.active_mlps})
     if gpus.experts_span_replicas:
         source, rows = rows, "n[b:t:x d]"
         yield build.gather("mlp.permute", "mlp", f"{source} -> {rows}")
@@ -380,6 +382,9 @@ def experts(moe: MoE, block: BlockContext) -> Iterator[Operator]:
     if gpus.experts_span_replicas:
         yield build.exchange("mlp.collect", "y[b:t:x d] -> y[b:t:x d]", exchange)
     yield build.operator("mlp.combine", "mlp", f"y[b:t:x d] weight[b:t:x] => {result}", kind="elementwise", flops=2)
+    if moe.zero_experts:
+        line = f"{block.input} zero_weight[b t] {result} -> {result}"
+        yield build.operator("mlp.zero_experts", "mlp", line, kind="elementwise", flops=2)
     if moe.latent_norm:
         yield from sum_block_output(build, step, "mlp.latent", result)
         yield norm(outer, "expert_latent", moe.latent_norm, "routed[b t zx]", "routed[b t zx]")
@@ -392,10 +397,12 @@ def experts(moe: MoE, block: BlockContext) -> Iterator[Operator]:
 
 def _exchange_of_tokens(moe: MoE, step: Step) -> Collective:
     """The all-to-all of an MoE layer. Where all tokens choose the same experts, there are no others."""
-    exchange = Collective("alltoall", step.parallel.ep, experts=moe.active, active=moe.active)
     if step.routing.name == "same":
-        return exchange
-    return exchange._replace(experts=moe.experts, groups=moe.groups, active_groups=moe.active_groups)
+        return Collective("alltoall", step.parallel.ep, experts=moe.common_mlps, active=moe.common_mlps)
+    return Collective(
+        "alltoall", step.parallel.ep, experts=moe.experts, zero_experts=moe.zero_experts, active=moe.active,
+        groups=moe.groups, active_groups=moe.active_groups,
+    )  # fmt: skip
 
 
 def _in_gemm_format(build: Builder) -> Builder:

@@ -19,7 +19,6 @@ UNSUPPORTED: dict[str, str] = {
     "inkling_text": "short convolutions on keys and values, and relative positions computed from queries",
     "jetmoe": "query and output projections that a router selects",
     "led": "windowed attention with a few global tokens",
-    "longcat_flash": "two attention blocks per layer, and experts without computation",
     "longformer": "windowed attention with a few global tokens",
     "longt5": "windowed attention, and attention to block summaries",
     "mllama": "layers that attend to an image, between the others",
