@@ -23,13 +23,17 @@ from roofmodel.errors import WorkloadError
 from roofmodel.measure.calibrate import calibrate
 
 AICONFIGURATOR = "aiconfigurator@095f58a5"
+SPARSE_PARTS = {
+    stem: tuple(f"sparse/aic_{stem}_{op}.csv.gz" for op in ("mqa_logits", "topk", "mhc", "kda"))
+    for stem in ("h100_sxm", "b200_sxm")
+}
 TABLES = {
     "a100-sxm-80gb": {
         AICONFIGURATOR: ("aic_a100_sxm_*",),
         "microsoft/vidur@7d475133": ("vidur_a100_elementwise*",),
     },
-    "h100-sxm": {AICONFIGURATOR: ("aic_h100_sxm_*",)},
-    "b200": {AICONFIGURATOR: ("aic_b200_sxm_*",)},
+    "h100-sxm": {AICONFIGURATOR: ("aic_h100_sxm_*", *SPARSE_PARTS["h100_sxm"])},
+    "b200": {AICONFIGURATOR: ("aic_b200_sxm_*", *SPARSE_PARTS["b200_sxm"])},
     "b300": {AICONFIGURATOR: ("aic_b300_sxm_*",)},
     "gb200": {AICONFIGURATOR: ("aic_gb200_*",)},
     "l40s": {AICONFIGURATOR: ("aic_l40s_*",)},

@@ -277,6 +277,48 @@ class StateUpdateTiming(NamedTuple):
     l2: Annotated[float, Parameter("factor on the L2 ports' bandwidth, for data in L2", "", 0.3)]
 
 
+class IndexTiming(NamedTuple):
+    """Parameters of the scores of an indexer (`timing/sparse.py`)."""
+
+    latency: Annotated[float, Parameter("time from launch to end of the smallest kernel", "s", 3.5e-06)]
+    pipe: Annotated[float, Parameter("factor on the pipe's peak", "", 0.45, high=1.05)]
+    fill: Annotated[float, Parameter("time to start and end a tile", "s", 1e-06)]
+    dram: Annotated[float, Parameter("fraction of the DRAM bandwidth", "", 0.7, high=1.0)]
+    shares: Annotated[float, Parameter("1: the SMs share the keys of a tile", "", 1.0, values=(1.0, 0.0))]
+
+
+class ChoiceTiming(NamedTuple):
+    """Parameters of the choice of the highest scores (`timing/sparse.py`)."""
+
+    latency: Annotated[float, Parameter("time from launch to end of the smallest kernel", "s", 3e-06)]
+    row: Annotated[float, Parameter("time of an SM per query", "s", 2e-06)]
+    key: Annotated[float, Parameter("time of an SM per candidate", "s", 2e-10)]
+    dram: Annotated[
+        float, Parameter("fraction of the DRAM bandwidth, for scores that are read once", "", 0.5, high=1.0)
+    ]
+
+
+class SparseTiming(NamedTuple):
+    """Parameters of attention to chosen keys (`timing/sparse.py`)."""
+
+    latency: Annotated[float, Parameter("time from launch to end of the smallest kernel", "s", 6e-06, 1e-06, 3e-05)]
+    fill: Annotated[float, Parameter("time to start and end a block", "s", 2e-06, high=2e-05)]
+    pipe: Annotated[float, Parameter("factor on the pipe's peak in 16 bits", "", 0.5, high=1.3)]
+    padded: Annotated[
+        float,
+        Parameter(
+            "1: blocks process as many keys as a query keeps at most, also if it has fewer", "", 1.0, values=(1.0, 0.0)
+        ),
+    ]
+    shares: Annotated[
+        float, Parameter("1: where SMs are idle, blocks share the keys of a query", "", 0.0, values=(0.0, 1.0))
+    ]
+    rows: Annotated[float, Parameter("query heads of a block", "heads", 64.0, values=(64.0, 16.0, 128.0))]
+    l2: Annotated[float, Parameter("factor on the L2 ports' bandwidth for the gathered keys", "", 0.5)]
+    combine: Annotated[float, Parameter("time to combine the parts of a query's keys", "s", 3e-06)]
+    dram: Annotated[float, Parameter("fraction of the DRAM bandwidth", "", 0.7, high=1.0)]
+
+
 class Fit(NamedTuple):
     """The data of a fit, and its error on models that the fit did not use.
 
@@ -354,6 +396,17 @@ class Calibration(NamedTuple):
     causal_convolution_update: Sets[StateUpdateTiming] = NOTHING
     delta_rule_prefill: Sets[DeltaRuleTiming] = NOTHING
     delta_rule_decode: Sets[StateUpdateTiming] = NOTHING
+    index_prefill: Sets[IndexTiming] = NOTHING
+    index_decode: Sets[IndexTiming] = NOTHING
+    index_choose: Sets[ChoiceTiming] = NOTHING
+    sparse_prefill: Sets[SparseTiming] = NOTHING
+    sparse_decode: Sets[SparseTiming] = NOTHING
+    compressed_prefill: Sets[SparseTiming] = NOTHING
+    compressed_decode: Sets[SparseTiming] = NOTHING
+    block_prefill: Sets[SparseTiming] = NOTHING
+    block_decode: Sets[SparseTiming] = NOTHING
+    streams_collapse: Sets[ElementwiseTiming] = NOTHING
+    streams_expand: Sets[ElementwiseTiming] = NOTHING
 
     def sets(self) -> Iterator[tuple[str, str, str, Fitted[Any]]]:
         """Kind, kernel, formats and parameters of each set, without the kinds that are taken from another device."""
@@ -384,6 +437,14 @@ TIMINGS: dict[str, Any] = {
     "causal_convolution_update": StateUpdateTiming,
     "delta_rule_prefill": DeltaRuleTiming,
     "delta_rule_decode": StateUpdateTiming,
+    "index_prefill": IndexTiming,
+    "index_decode": IndexTiming,
+    "index_choose": ChoiceTiming,
+    **{
+        f"{keys}_{phase}": SparseTiming for keys in ("sparse", "compressed", "block") for phase in ("prefill", "decode")
+    },
+    "streams_collapse": ElementwiseTiming,
+    "streams_expand": ElementwiseTiming,
 }
 """The kernel model of each kind of parameter sets."""
 SHARED = ("source", "date")

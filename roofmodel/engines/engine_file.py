@@ -157,6 +157,8 @@ FUSIONS = {
     "quantize": "the kernel before a GEMM writes its input in the GEMM's narrower format",
     "residual": "a residual add runs in the kernel of the norm after it",
     "rotary": "rotary embedding runs in a neighboring kernel",
+    "index_norms": "norms before the rotary embedding of sparse attention and its indexer run in that kernel, and the "
+    "projections of both as one GEMM",
     "experts": "the activation between the two GEMMs of the experts runs in their kernels",
     "all_reduce_norm": "a norm runs in the kernel of the all-reduce before it",
 }
@@ -191,7 +193,8 @@ DEFAULT_CASES = {
 KINDS = (
     "gemm", "prefill_attention", "decode_attention", "experts", "encoder_attention", "latent_prefill", "latent_decode",
     "latent_products", "causal_convolution", "causal_convolution_update", "delta_rule_prefill", "delta_rule_decode",
-    "expert_parallel",
+    "index_prefill", "index_decode", "index_choose", "sparse_prefill", "sparse_decode", "compressed_prefill",
+    "compressed_decode", "block_prefill", "block_decode", "expert_parallel",
 )  # fmt: skip
 """Kinds of kernels of which an engine has its own, as in a device's calibration. Elementwise kernels are the same in
 all engines."""
@@ -281,6 +284,7 @@ class Benchmark(NamedTuple):
     without gates; `routes_by_groups`, as a router with groups of experts; `multiplies_reached_tokens`: a token with an
     expert on one of several GPUs is multiplied there by all its experts. Kernels of a delta rule: `filters_keys`: only
     the keys pass the causal convolution; `stateless_prefill`: a prefill reads and writes no state; `state`: its format.
+    Indexers: `joins_sequences`: scores of compressed entries are of one sequence with the new tokens of all sequences.
     """
 
     gemm_copies: tuple[int, int] = (1, 5)  # of an unknown benchmark, whose weights come mostly from DRAM
@@ -292,6 +296,7 @@ class Benchmark(NamedTuple):
     filters_keys: bool = False
     stateless_prefill: bool = False
     state: str = "fp32"
+    joins_sequences: bool = False
 
 
 class BenchmarkRule(NamedTuple):

@@ -178,6 +178,8 @@ def _samples(paths: list[str], device: Device, remarks: list[str]) -> dict[str, 
             fitted = ~suspect & ~_has_single_tokens(group)
             measured.setdefault(_kind(group), []).append(sample.select(np.flatnonzero(fitted)))
     samples: dict[str, list[Sample]] = {kind: measured.get(kind, []) for kind in TIMINGS}
+    for kind in ("streams_collapse", "streams_expand"):  # those of all engines move the same bytes
+        samples[kind] = [sample._replace(group=sample.group._replace(kernel="")) for sample in samples[kind]]
     samples["elementwise"] = [
         sample
         if sample.group.kernel.endswith(HOST_CLOCK)
@@ -194,7 +196,7 @@ def _kind(group: RowGroup) -> str:
 
 def _has_single_tokens(group: RowGroup) -> Array:
     """Mask of the prefills of one token: libraries run other kernels for them than for longer prompts."""
-    is_prefill = _kind(group) in parameter_sets.PREFILLS and "seq" in group.shape
+    is_prefill = _kind(group) in (*parameter_sets.PREFILLS, "index_prefill") and "seq" in group.shape
     return group.shape["seq"] == 1 if is_prefill else np.zeros(len(group.rows), bool)
 
 

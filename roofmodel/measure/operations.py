@@ -28,6 +28,7 @@ from roofmodel.measure.layer_kernels import (
     mamba2_filter,
 )
 from roofmodel.measure.routing import ExpertGroups, busiest_gpu
+from roofmodel.measure.sparse_kernels import index_choice, index_scores, streams
 from roofmodel.models.layers import MLP, Attention, MoE, Norm
 from roofmodel.numbers.algebra import minimum
 
@@ -52,6 +53,7 @@ PRECISIONS: dict[str, Precision] = {
     "int4_wo": Precision("bf16", "bf16", "int4"),
     "w4a16_mxfp4": Precision("bf16", "bf16", "mxfp4"),
     "fp8": Precision("fp8", "bf16", "fp8"),  # the input is read in 16 bits and quantized
+    "fp8_e4m3": Precision("fp8", "bf16", "fp8"),
     "fp8_block": Precision("fp8", "bf16", "fp8_block"),
     "nvfp4": Precision("fp4", "bf16", "nvfp4"),
     "mxfp4": Precision("fp4", "bf16", "mxfp4"),
@@ -204,6 +206,7 @@ _ATTENTION = ("batch", "heads", "kv_heads", "head_dim", "seq", "kv_len")
 _LATENT = ("batch", "heads", "seq", "kv_len")
 _DELTA = ("batch", "seq", "d_conv", "k_heads", "k_dim", "v_heads", "v_dim", "phase")
 _MAMBA2 = ("batch", "seq", "heads", "head_dim", "groups", "d_state", "d_conv", "phase", "kernel")
+_INDEXER = ("batch", "seq", "kv_len", "compress_ratio")
 _COLLECTIVE = ("num_gpus", "elements", "collective")
 _UNARY, _BINARY = "x[M N] -> y[M N]", "x[M N] z[M N] -> y[M N]"
 _SILU, _GELU = vector_flops.ACTIVATION["silu"], vector_flops.ACTIVATION["gelu"]
@@ -227,6 +230,14 @@ OPERATIONS: dict[str, TableOperation] = {
     "gdn": _DELTA_RULE,
     "kda": _DELTA_RULE,
     "mamba2": _CAUSAL_FILTER,
+    "mqa_logits": TableOperation((*_INDEXER, "index_heads"), index_scores, by_engine=True, dtype="fp8"),
+    "topk": TableOperation(_INDEXER, index_choice, text_columns=("scores",), by_engine=True, dtype="fp8"),
+    "mhc": TableOperation(
+        ("hidden", "tokens", "hc_mult", "sites", "sinkhorn", "part"),
+        streams,
+        required_texts=("part",),
+        dtype="bfloat16",
+    ),
     "moe": TableOperation(
         ("tokens", "hidden", "inter", "topk", "experts"), moe, ("moe_tp", "moe_ep"), ("distribution", "kernel")
     ),

@@ -274,8 +274,8 @@ def line_numbers(lines: Sequence[int], limit: int = 3) -> str:
 
 
 def seconds(table: Table) -> Array:
-    """The measured times in seconds; NaN for a cell that is not a number."""
-    return _numbers(table["latency_us"]) / 1e6
+    """The measured times in seconds; NaN for a cell that is not a number. A row may be of several calls (`sites`)."""
+    return _numbers(table["latency_us"]) / 1e6 / (_numbers(table["sites"]) if "sites" in table else 1)
 
 
 def _shape(table: Table, rows: Array, op: str, dtype: str, kv: str) -> tuple[dict[str, Array], Array]:

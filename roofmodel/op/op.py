@@ -47,7 +47,12 @@ def _convolution(sizes: Sizes, formats: Widths) -> Operator:
 
 
 CONVOLUTION = TableOperation(("batch", "channels", "filters", "filter", "image"), _convolution, ("stride", "groups"))
-KINDS: Mapping[str, TableOperation] = {**OPERATIONS, "conv": CONVOLUTION}
+PARTS_OF_LAYERS = {"mqa_logits", "topk", "mhc"}
+"""Operations of tables that `roof op` does not have: their sizes are those of a layer, which `roof estimate` has."""
+KINDS: Mapping[str, TableOperation] = {
+    **{name: operation for name, operation in OPERATIONS.items() if name not in PARTS_OF_LAYERS},
+    "conv": CONVOLUTION,
+}
 ALIASES = {
     "norm": "layernorm",
     "all_reduce": "nccl", "all_gather": "nccl", "reduce_scatter": "nccl", "all_to_all": "nccl",

@@ -326,11 +326,20 @@ KERNEL_KINDS = {
     "encoder_attention": "encoder attention", "latent_prefill": "latent prefill attention",
     "latent_decode": "latent decode attention", "latent_products": "absorbed projection",
     "causal_convolution": "causal convolution", "causal_convolution_update": "causal convolution",
-    "delta_rule_prefill": "delta-rule", "delta_rule_decode": "delta-rule",
+    "delta_rule_prefill": "delta-rule", "delta_rule_decode": "delta-rule", "index_prefill": "indexer",
+    "index_decode": "indexer", "index_choose": "top-k", "streams_collapse": "hyper-connection",
+    "streams_expand": "hyper-connection", **dict.fromkeys(parameter_sets.SPARSE, "sparse attention"),
 }  # fmt: skip
 """The kinds of kernels in a device's calibration, by their names in its file."""
 MIN_COLUMNS = 8  # a narrower matrix, such as a head of two classes, takes no time that its alignment could cost
-CACHED = ("prefill_attention", "decode_attention", "encoder_attention", "latent_prefill", "latent_decode")
+CACHED = (
+    "prefill_attention",
+    "decode_attention",
+    "encoder_attention",
+    "latent_prefill",
+    "latent_decode",
+    *parameter_sets.SPARSE,
+)
 """The kinds whose stored format is that of the KV cache; of the others, it is that of the weights."""
 
 
@@ -380,11 +389,6 @@ def timing_notes(device: Device, estimates: Sequence[PhaseEstimate]) -> Iterator
             yield AnswerNote(
                 f"the expected time of {names} has no evidence: no measurements of this scan exist, so the time to "
                 "read and write its data is used"
-            )
-        if any(each.operator.name == "attention.index_scores" for each in operators):
-            yield AnswerNote(
-                "the expected times of the indexer and of attention to the tokens that it selects have no evidence: no "
-                "measurements exist, so the parameters of other attention kernels are used"
             )
         if any(_is_default_convolution(each, device.calibration) for each in operators):
             yield AnswerNote(

@@ -109,6 +109,7 @@ class AttentionWork(NamedTuple):
     backward: Annotated[int, "1: a backward kernel; 0: a forward kernel"] = 0
     ring: Annotated[Number, "GPUs around a ring that share the sequence; 1: none"] = 1
     halves: Annotated[Number, "GPUs that share the sequence and gather its keys; 1: none"] = 1
+    kept: Annotated[Number, "keys that an indexer keeps for a query at most; 0: unknown"] = 0
     repeated: Annotated[int, "1: a benchmark repeats the attention with the same tensors; 0: the KV cache is new"] = 0
 
 
@@ -133,6 +134,7 @@ def work(operator: Operator) -> AttentionWork:
         backward=int(operator.name.endswith(".grad")),
         ring=sizes.get("ring", 1),
         halves=sizes.get("halves", 1),
+        kept=sizes.get("sparse", 0),
     )
 
 

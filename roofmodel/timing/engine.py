@@ -10,6 +10,8 @@
 - A residual add runs in the kernel of the norm after it, which then does not read the sum: the add costs its other
   bytes and no launch (`residual`).
 - Rotary embedding runs in a neighboring kernel: it costs its bytes and no launch (`rotary`).
+- Norms before the rotary embedding of a sparse attention and its indexer run in that kernel, and the projections of
+  queries, keys and values of both run as one GEMM (`index_norms`).
 - The activation between the two GEMMs of the experts runs in their kernels: it costs its bytes and no launch
   (`experts`).
 - A norm runs in the kernel of the all-reduce before it: it costs its bytes and no launch (`all_reduce_norm`).
@@ -62,7 +64,8 @@ def merge_groups(operators: Sequence[Operator], fuses: frozenset[str]) -> Iterat
             previous = None
             continue
         fusion = key[0]
-        if fusion != "latent_down" and key != previous:  # these GEMMs follow each other
+        follows = key == previous or fusion == "latent_down" or ("index_norms" in fuses and "t:sb" in operator.sizes)
+        if not follows:
             groups.pop(key, None)
         previous = key
         groups.setdefault(key, []).append(place)
@@ -101,14 +104,26 @@ def share_of_merged(
 
 def absorbs(operator: Operator, fuses: frozenset[str], follows_all_reduce: bool) -> str:
     """The fusion by which an operator runs inside a neighboring kernel; empty if it does not."""
-    if operator.kind == "elementwise":
+    if operator.kind == "elementwise" and not operator.parts:
         is_of_experts = operator.name.endswith("expert_activation")
         fusion = (
             "experts" if is_of_experts else {"add": "residual", "rotary": "rotary"}.get(elementwise_kind(operator), "")
         )
     else:
         fusion = "all_reduce_norm" if operator.kind == "norm" and follows_all_reduce else ""
+        if operator.kind == "norm" and _is_before_sparse_rotary(operator):
+            fusion = "index_norms"
     return fusion if fusion in fuses else ""
+
+
+def _is_before_sparse_rotary(operator: Operator) -> bool:
+    """Whether the rotary embedding of a sparse attention or of its indexer follows a norm."""
+    sizes, width = operator.sizes, operator.writes[0].axes[-1]
+    return (
+        operator.group == "attention"
+        and width != "zq"
+        and ("t:sb" in sizes or ("sparse" in sizes and "zk" not in sizes))
+    )
 
 
 def absorbed(operator: Operator, time: Expected, bound: Placement, fusion: str, device: Device) -> Expected:
@@ -224,7 +239,8 @@ class Timing(NamedTuple):
         own = (self.all_reduce.own,) if self.all_reduce else ()
         key = kernel_formula.format_key
         names = (*own, *self.expert_parallel(key), *self.implementations(kernel_formula.kind, key))
-        return kernel_formula.kind != "elementwise" and kernel_formula.implementation not in names
+        of_all_engines = ("elementwise", "streams_collapse", "streams_expand")
+        return kernel_formula.kind not in of_all_engines and kernel_formula.implementation not in names
 
     # --- times ---
 

@@ -9,7 +9,7 @@ from math import inf, log2
 from typing import Any, NamedTuple, Protocol
 
 from roofmodel.counting.operator import Operator
-from roofmodel.counting.tensors import number_format
+from roofmodel.counting.tensors import Sizes, number_format
 from roofmodel.devices.calibration import MAX_TRANSFER_ERROR, Fit, Fitted, Sets, Timing
 from roofmodel.engines.engine_file import AllReduce
 from roofmodel.numbers.algebra import Number
@@ -27,14 +27,30 @@ class KernelFormula(NamedTuple):
 PREFILLS = ("prefill_attention", "encoder_attention", "latent_prefill")
 DECODES = ("decode_attention", "latent_decode")
 """The kinds of parameters of fused attention (`attention.py`): many queries per sequence, and one or a few."""
+SPARSE = (
+    "sparse_prefill", "sparse_decode", "compressed_prefill", "compressed_decode", "block_prefill", "block_decode",
+)  # fmt: skip
+"""The kinds of attention to keys that an indexer chose, by these keys: tokens with one latent (DeepSeek-V3.2), windows
+and compressed entries (DeepSeek-V4), blocks (MiniMax-M3)."""
 KINDS = (
     "latent_products", "causal_convolution", "causal_convolution_update", "delta_rule_prefill", "delta_rule_decode",
+    "index_prefill", "index_decode", "index_choose", *SPARSE, "streams_collapse", "streams_expand",
 )  # fmt: skip
 """The kinds of parameters of the other kernels."""
 
 
 def kernel_formula(kind: str) -> KernelFormula:
     """The formula of a kind of KINDS. Its modules are imported here, because few models have such kernels."""
+    if kind in SPARSE or kind.startswith(("index_", "streams_")):
+        from roofmodel.timing import attention, sparse
+
+        if kind in SPARSE:
+            return KernelFormula(sparse.SPARSE, sparse.sparse_seconds, attention.work)
+        if kind.startswith("streams_"):
+            return KernelFormula(sparse.STREAMS, sparse.streams_seconds, sparse.streams_work)
+        if kind == "index_choose":
+            return KernelFormula(sparse.CHOICE, sparse.choice_seconds, sparse.choice_work)
+        return KernelFormula(sparse.INDEX, sparse.index_seconds, sparse.index_work)
     from roofmodel.timing import batched_gemm, recurrent
 
     update = KernelFormula(recurrent.STATE_UPDATE, recurrent.update_seconds, recurrent.update_work)
@@ -84,7 +100,11 @@ def kind(operator: Operator) -> str:
     """
     if operator.kind == "attention" and "t:s" in operator.sizes:
         return _attention_kind(operator)
-    if operator.kind == "bmm" and operator.parameters and operator.gemm is not None:
+    if operator.kind == "routing" and operator.name.endswith("index_choose"):
+        return "index_choose"
+    if operator.kind == "elementwise" and operator.group == "residual" and operator.parts:
+        return "streams_collapse" if operator.name.endswith("_collapse") else "streams_expand"
+    if operator.kind == "bmm" and operator.parameters and operator.gemm is not None and "zk" in operator.sizes:
         return "latent_products"
     if _is_filter(operator):
         return "causal_convolution_update" if _is_update(operator) else "causal_convolution"
@@ -114,6 +134,11 @@ def _is_update(operator: Operator) -> bool:
 def _attention_kind(operator: Operator) -> str:
     sizes = operator.sizes
     decodes = is_decode(operator)
+    if "ki" in sizes:
+        return "index_decode" if _has_few_queries(sizes) else "index_prefill"
+    if "sparse" in sizes:
+        keys = "compressed" if "og" in sizes else "sparse" if "zk" in sizes else "block"
+        return f"{keys}_{'decode' if decodes else 'prefill'}"
     if "zk" in sizes and "h'" in sizes and decodes == is_absorbed(operator):
         return "latent_decode" if decodes else "latent_prefill"
     if not decodes and {"k", "g"} <= sizes.keys() and not operator.causal:
@@ -129,7 +154,24 @@ def is_decode(operator: Operator) -> bool:
     """
     sizes = operator.sizes
     has_keys = operator.name.startswith("cross_") or _all(sizes["s"] > sizes["t"])
-    return has_keys and _all(sizes["t"] == 1 + sizes.get("drafts", 0))
+    return has_keys and _has_few_queries(sizes)
+
+
+def _has_few_queries(sizes: Sizes) -> bool:
+    """Whether each sequence has one query, or those of the drafted tokens that a model verifies."""
+    return _all(sizes["t"] == 1 + sizes.get("drafts", 0))
+
+
+def computed_format(kind: str, operator: Operator) -> str:
+    """The format in which engines run an indexer or sparse attention with weights in any format; empty: the operator's.
+
+    Indexers of tokens multiply in fp8, those of blocks in 16 bits; so does sparse attention, after it has converted the
+    keys.
+    """
+    is_index = kind in ("index_prefill", "index_decode")
+    if kind in SPARSE or (is_index and "t:sb" in operator.sizes):
+        return "bf16"
+    return "fp8" if is_index else ""
 
 
 def is_absorbed(operator: Operator) -> bool:
@@ -233,6 +275,10 @@ def operator_format_key(operator: Operator, dtype: str) -> str:
     For attention: compute format / KV cache format.
     """
     widths, line = operator.widths, operator.lines[0]
+    if computed := computed_format(kind(operator), operator):
+        return format_key(computed, widths.kv.name if computed == "bf16" else computed)
+    if operator.kind == "routing":
+        return format_key("fp32", "fp32")
     if operator.kind != "attention":
         matrix = next((tensor for tensor in line.factors if tensor.is_parameter), None) if line.contracted else None
         if line.contracted and widths.by_matrix and line.outputs[0].name.startswith("grad."):

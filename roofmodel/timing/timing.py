@@ -290,6 +290,9 @@ def _kernel(
         return chosen and _applied((kind, calibration), description, function, (*arguments, ceilings), chosen)
 
     if kind in parameter_sets.KINDS:
+        computed = parameter_sets.computed_format(kind, operator)
+        if computed in device.types:
+            ceilings = chip(device, computed) or ceilings
         description, function, make_work = parameter_sets.kernel_formula(kind)
         if make_work:
             return applied(description, function, make_work(operator))

@@ -109,14 +109,6 @@ def test_flops_and_bytes_of_a_decode_by_hand() -> None:
     assert per_layer == [2 * 2 * 8, *[2 * 2 * 8 + 6] * 3]  # keys and values of 2 heads; the indexer's key
 
 
-def test_a_note_states_that_the_times_of_an_indexer_have_no_evidence() -> None:
-    sparse, dense = (
-        estimate(architecture(CONFIG | {"layer_types": [kind] * 4}, "x", "x"), Device.load("h100"), phase="decode")
-        for kind in ("minimax_m3_sparse", "full_attention")
-    )
-    assert [any("the indexer" in str(note) for note in found.notes) for found in (sparse, dense)] == [True, False]
-
-
 @pytest.mark.parametrize("tp", [2, 4])
 def test_heads_of_the_indexer_are_sharded_like_key_value_heads(tp: int) -> None:
     """With 4 GPUs, two of them have the same of the 2 heads; the keys of the indexer are on all GPUs."""

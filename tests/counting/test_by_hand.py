@@ -76,21 +76,22 @@ def test_an_indexer_scores_all_tokens_and_attention_reads_the_selected_ones() ->
     assert latent("naive", "eager", **index)["attention.mix"].matmul_flops == 2 * 2 * 2 * 8 * 3
 
 
-def test_a_prefill_after_cached_tokens_reads_the_selected_latents_and_expands_none() -> None:
+def test_a_fused_prefill_reads_the_selected_latents_and_expands_none() -> None:
     index = {"model_type": "deepseek_v32", "index_topk": 3, "index_n_heads": 2, "index_head_dim": 4}
     arch = architecture(DEEPSEEK | index, "x", "x")
 
-    def prefill(context: int, tokens: int, mla: Any = "absorbed") -> dict[str, Operator]:
-        work = Workload(("prefill",), 2, tokens, context=context, mla=mla)
+    def prefill(context: int, tokens: int, mla: Any = "absorbed", attention: Any = "flash") -> dict[str, Operator]:
+        work = Workload(("prefill",), 2, tokens, context=context, mla=mla, attention=attention)
         return {op.name: op for op in operators(arch, work.steps()[0])}
 
-    for context, tokens, keys in ((100, 2, 2 * 3), (100, 60, 160), (2, 1, 3)):
+    for context, tokens, keys in ((100, 2, 2 * 3), (100, 60, 160), (2, 1, 3), (0, 8, 8)):
         resumed = prefill(context, tokens)
         assert "attention.kv_up" not in resumed
         assert resumed["attention.flash"].cost.cache_bytes == 2 * (2 * keys * (5 + 2))  # B, latent and rotary key
-        assert resumed["attention.flash"].matmul_flops == 2 * 2 * 2 * 3 * tokens * (5 + 2 + 5)  # 3 of the tokens each
+        pairs = sum(min(context + token, 3) for token in range(1, tokens + 1))  # 3 of the tokens each
+        assert resumed["attention.flash"].matmul_flops == 2 * 2 * 2 * pairs * (5 + 2 + 5)
         assert "attention.kv_up" in prefill(context, tokens, "naive")
-    assert "attention.kv_up" in prefill(0, 8)
+    assert "attention.kv_up" in prefill(0, 8, attention="eager")
 
 
 @pytest.mark.parametrize(

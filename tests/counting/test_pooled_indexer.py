@@ -44,7 +44,7 @@ def test_a_prefill_computes_the_pairs_that_the_indexer_keeps() -> None:
     tokens = 37
     found = _operators(phase="prefill", seq=tokens, attention="flash")
     pairs = sum(_attended(n) for n in range(1, tokens + 1))
-    assert found["attention.flash"].matmul_flops == 2 * HEADS * pairs * (NOPE + VALUE)
+    assert found["attention.flash"].matmul_flops == 2 * 2 * HEADS * pairs * LATENT  # on latents, as a decode
     scored = sum(n // POOL for n in range(1, tokens + 1))
     assert found["attention.index_scores"].matmul_flops == 2 * INDEX_HEADS * scored * (INDEX_H + 1)
 

@@ -27,9 +27,9 @@ from roofmodel.steps.options import workload
 
 
 def test_kinds_of_kernels_are_those_of_a_devices_calibration() -> None:
-    """Collectives have an entry of their own; elementwise kernels are the same in all engines."""
+    """Collectives have an entry of their own; kernels that only move data are the same in all engines."""
     own = {*KINDS} - {"expert_parallel"}  # a choice among the experts' kernels
-    assert own == {*Calibration._fields[2:]} - {"collectives", "elementwise"}
+    assert own == {*Calibration._fields[2:]} - {"collectives", "elementwise", "streams_collapse", "streams_expand"}
     assert {kind for kinds in CHOICES.values() for kind in kinds} <= {*KINDS}
 
 

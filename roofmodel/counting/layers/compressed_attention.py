@@ -83,7 +83,11 @@ def _keys_and_pairs(att: CompressedAttention, step: Step) -> Sizes:
         keys = keys + (minimum(complete, att.index_topk) if chosen else complete)
         computed = computed + entry_pairs(step, att.ratio, att.index_topk)
     # the time of a prefill depends on the keys before a window only if nothing else is attended to
-    return {"s": keys, "t:s": computed, **({} if att.ratio else {"windowed": 1})}
+    return {
+        "s": keys,
+        "t:s": computed,
+        **({"sparse": (att.index_topk or 0) + att.window} if att.ratio else {"windowed": 1}),
+    }
 
 
 def _norm(build: Builder, name: str, norm: Norm, source: str, target: str, gains: str) -> Operator:

@@ -34,12 +34,14 @@ def latent_attention(att: LatentAttention, block: BlockContext) -> Iterator[Oper
     Naive: each pass expands the cached latents to keys and values of all heads. Absorbed: the queries are projected to
     the latent space, and attention runs on the cached latents as if all heads shared one key-value head. Serving
     engines use the absorbed form in a decode, which is bound by cache reads, and the naive form in a prefill. Where an
-    indexer selects tokens, a prefill with cached tokens uses the absorbed form, too: it reads the selected latents
-    instead of expanding the whole cache (FlashMLA's sparse prefill in vLLM and SGLang).
+    indexer selects tokens, a fused prefill uses the absorbed form, too: it reads the selected latents instead of
+    expanding the whole cache (FlashMLA's sparse prefill in vLLM and SGLang; the one of TensorRT-LLM).
     """
     step, x = block.step, block.input
-    resumes_sparsely = att.index_topk is not None and step.mla == "absorbed" and step.resumed
-    absorbs = step.absorbs or resumes_sparsely
+    fused = step.attention == "flash" and step.cached
+    prefills_sparsely = att.index_topk is not None and step.mla == "absorbed" and (fused or step.resumed)
+    absorbs = step.absorbs or prefills_sparsely
+    sparse: Sizes = {"sparse": att.index_topk} if att.index_topk is not None and absorbs else {}
 
     def keys_and_pairs(step: Step) -> Sizes:
         if att.window is not None:
@@ -53,12 +55,13 @@ def latent_attention(att: LatentAttention, block: BlockContext) -> Iterator[Oper
             if step.absorbs and step.attention == "flash":
                 complete = entries(step, att.index_pool)
                 keys = attended(step, None) - att.index_pool * (complete - minimum(complete, most))
-            return {"s": keys, "t:s": pooled_pairs(step, att)}
-        if resumes_sparsely and not step.absorbs and step.attention == "flash":
+            return {"s": keys, "t:s": pooled_pairs(step, att), **sparse}
+        if prefills_sparsely and not step.absorbs and step.attention == "flash":
             keys = minimum(keys, step.tokens * att.index_topk)
         return {
             "s": keys,
             "t:s": pairs(step, att.index_topk, block.causal, evicts=False),
+            **sparse,
         }
 
     build = block.build(

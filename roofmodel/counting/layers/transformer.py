@@ -49,7 +49,8 @@ def attention(att: Attention, block: BlockContext) -> Iterator[Operator]:
     def keys_and_pairs(step: Step) -> Sizes:
         if att.selection:
             blocks = att.selection.block_size, att.selection.blocks
-            return {"s": attended_blocks(step, *blocks), "t:s": pairs_in_blocks(step, *blocks)}
+            kept = att.selection.blocks * att.selection.block_size
+            return {"s": attended_blocks(step, *blocks), "t:s": pairs_in_blocks(step, *blocks), "sparse": kept}
         if att.image_window:  # eager attention, too, computes one window after the other
             return {"s": step.tokens, "t:s": att.image_window.pairs(step.image)}
         sizes = {
