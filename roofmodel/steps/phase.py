@@ -331,7 +331,9 @@ def phase_estimate(
 def _operators_and_eager(
     arch: Architecture, step: Step, similar: SimilarSteps | None
 ) -> tuple[tuple[Operator, ...], tuple[Operator, ...]]:
-    return similar.share(step).operators_and_eager(step) if similar else phases.operators_and_eager(arch, step)
+    if similar is None:
+        return phases.operators_and_eager(arch, step)
+    return similar.share(step, step.parallel.weight_copies).operators_and_eager(step)
 
 
 def _matmul_flops(operators: Iterable[Operator]) -> Number:

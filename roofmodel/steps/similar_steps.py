@@ -17,6 +17,7 @@ from roofmodel.counting.workload import Step
 from roofmodel.devices.device import Device
 from roofmodel.engines.engine import Engine
 from roofmodel.models.architecture import Architecture
+from roofmodel.numbers.algebra import Number
 from roofmodel.timing.engine import Run, Timing
 from roofmodel.timing.extra_kernels import ExtraKernel
 from roofmodel.timing.roofline import Placement, place
@@ -37,16 +38,24 @@ class SimilarSteps:
         self._placements: dict[tuple[Any, ...], Placement] = {}
         self._times: dict[tuple[Any, ...], Run] = {}
 
-    def share(self, step: Step) -> TrainingShare:
-        """The training step of a GPU of the pipeline stage that the step names."""
+    def share(self, step: Step, copies: Number | None = None) -> TrainingShare:
+        """The training step of a GPU of the pipeline stage that the step names.
+
+        Sends to the next stage depend on the number of GPUs with the same weights, `copies`; None: any number.
+        """
         parallel = step.parallel
-        key = (parallel.pp, parallel.vpp, parallel.stage, parallel.weight_copies, step.attention)
+        key = (parallel.pp, parallel.vpp, parallel.stage, copies, step.attention)
         if step.attention not in self._operators:
             first = step._replace(parallel=parallel._replace(pp=1, vpp=1, stage=0))
             self._operators[step.attention] = passes.one_pass(self._arch, first)
         if key not in self._shares:
             self._shares[key] = TrainingShare(self._arch, step, model_operators=self._operators[step.attention])
         return self._shares[key]
+
+    def states(self, step: Step) -> Number:
+        """Bytes of weights, gradients and optimizer state of all pipeline stages together, on a GPU of each."""
+        whole = step._replace(parallel=step.parallel._replace(pp=1, vpp=1, stage=0))
+        return sum(self.share(whole).states(whole))
 
     def memory(self, step: Step) -> Memory:
         """Peak bytes per GPU, in the pipeline stage that needs most."""

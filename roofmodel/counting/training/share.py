@@ -21,6 +21,7 @@ from roofmodel.counting.training.dropout import with_dropout
 from roofmodel.counting.training.step import (
     InFlight,
     KeptTensors,
+    ModelStates,
     TrainingPasses,
     TrainingStep,
     build_passes,
@@ -28,6 +29,7 @@ from roofmodel.counting.training.step import (
     gradient_bytes,
     kept_bytes,
     kept_tensors,
+    model_states,
     training_memory,
 )
 from roofmodel.counting.workload import Step
@@ -87,10 +89,14 @@ class TrainingShare:
 
     def memory(self, step: Step) -> Memory:
         """Peak bytes of a training step."""
-        training_step, in_flight = self.training_step(step), [*self.microbatches_in_flight(step)]
         return training_memory(
-            training_step, self._stored, step, in_flight, self._transient, self._expert_weights, self._copies
-        )
+            self._passes, self._stored, step, [*self.microbatches_in_flight(step)], self._transient,
+            self._expert_weights, self._copies,
+        )  # fmt: skip
+
+    def states(self, step: Step) -> ModelStates:
+        """Bytes of weights, gradients and optimizer state; the step may differ in replicas and in its stage of ZeRO."""
+        return model_states(self._passes, self._stored, step, self._expert_weights, self._copies)
 
     @cached_property
     def _copies(self) -> Number:

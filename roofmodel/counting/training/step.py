@@ -248,8 +248,31 @@ class InFlight(NamedTuple):
     restored: Number
 
 
+class ModelStates(NamedTuple):
+    """Bytes of weights, gradients and optimizer state of a GPU."""
+
+    weights: Number
+    gradients: Number
+    optimizer: Number
+
+
+def model_states(
+    passes: TrainingPasses, weights: Number, step: Step, expert_weights: Number = 0, copies: Number = 0
+) -> ModelStates:
+    """The bytes of a GPU that do not depend on the microbatch. `weights` are the bytes of all weights before they are
+    sharded, `expert_weights` those of experts that are sharded over replicas, and `copies` those of narrow copies of
+    all weights, which only the gathered layer has if weights are sharded."""
+    sets = parameter_sets(passes.passed, passes.parameters, step)
+    updated = sum(each.updated for each in sets)
+    return ModelStates(
+        weights=sharded_bytes(sets, weights, expert_weights) + (0 if step.parallel.zero == 3 else copies),
+        gradients=reduced_format(step).bytes(updated if step.parallel.zero > 1 else passes.parameters),
+        optimizer=optimizer_state_bytes(updated, step.trained_widths, step.optimizer) if step.optimizer else 0,
+    )
+
+
 def training_memory(
-    training: TrainingStep,
+    passes: TrainingPasses,
     weights: Number,
     step: Step,
     parts: Sequence[InFlight],
@@ -257,34 +280,32 @@ def training_memory(
     expert_weights: Number = 0,
     copies: Number = 0,
 ) -> Memory:
-    """Peak memory of a training step, in the backward pass. `weights` are the bytes of all weights before they are
-    sharded, `expert_weights` those of experts that are sharded over replicas, and `copies` those of narrow copies of
-    all weights.
+    """Peak memory of a training step, in the backward pass, with the bytes of weights as in `model_states`.
 
     The activations are those kept by all microbatches in flight. When the backward pass starts, there are also the
     result of the loss and the gradient of the logits. Later these are freed, and there are the live gradients of
     activations (`transient`) and what the recomputation of one layer restores. The buckets of DistributedDataParallel
     are copies of all gradients (its `gradient_as_bucket_view=False`).
     """
+    states = model_states(passes, weights, step, expert_weights, copies)
+    sets = parameter_sets(passes.passed, passes.parameters, step)
     stored = sum(part.microbatches * part.kept for part in parts)
-    gradients = reduced_format(step).bytes(training.updated if step.parallel.zero > 1 else training.parameters)
-    layers = sum(len(block.layers or ()) for block in training.sets[0].blocks)
+    layers = sum(len(block.layers or ()) for block in sets[0].blocks)
     of_layer = ceil_div(sum(part.kept for part in parts), max(layers, 1))
     restored = largest(part.restored for part in parts)
-    later, logits = restored + transient, logit_bytes(training.forward, step)
-    is_full = step.parallel.zero == 3  # then only one layer has copies
-    buffers = buffer_bytes(training.sets, step, of_layer, restored) + (
-        ceil_div(copies, max(layers, 1)) if is_full else 0
-    )
+    later, logits = restored + transient, logit_bytes(passes.forward, step)
+    buffers = buffer_bytes(sets, step, of_layer, restored)
+    if step.parallel.zero == 3:  # then only one layer has copies
+        buffers = buffers + ceil_div(copies, max(layers, 1))
     return Memory(
-        weights=sharded_bytes(training.sets, weights, expert_weights) + (0 if is_full else copies),
+        weights=states.weights,
         kv_cache=0,
         activations=stored + either(later > logits, later, 0),
-        gradients=gradients,
-        optimizer=optimizer_state_bytes(training.updated, step.trained_widths, step.optimizer) if step.optimizer else 0,
+        gradients=states.gradients,
+        optimizer=states.optimizer,
         kept=stored,
         logits=either(later > logits, 0, logits),
-        other=gradients if step.parallel.wrapper == "ddp" else buffers,
+        other=states.gradients if step.parallel.wrapper == "ddp" else buffers,
     )
 
 
