@@ -504,9 +504,15 @@ def _microbatch_times(phase: PhaseEstimate) -> Iterator[tuple[str, StageTime]]:
     for part in ("prefill", "decodes") if generates else (phase.step.phase,):
         stage = [placed for placed in repeated if not generates or placed.operator.stage == part]
         expected = running(stage, phase.launch)
-        if expected and phase.replicas.hidden is not None:
-            expected = expected + -1 * phase.replicas.saved_in_layers
-        yield part, StageTime(each * total_seconds(stage), expected and each * expected)
+        of_microbatch = expected and each * expected
+        if of_microbatch and phase.replicas.hidden is not None:
+            of_microbatch = of_microbatch + -1 * phase.replicas.saved_in_layers
+        yield part, StageTime(each * total_seconds(stage), of_microbatch)
+
+
+def microbatch_time(phase: PhaseEstimate) -> StageTime:
+    """The time of one microbatch of a training step on a stage, forward and backward."""
+    return dict(_microbatch_times(phase))[phase.step.phase]
 
 
 def pipeline_latency(times: Sequence[tuple[int, StageTime]]) -> StageTime:

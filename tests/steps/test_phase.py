@@ -30,7 +30,7 @@ from roofmodel.models.config import architecture
 from roofmodel.options.values import Phase
 from roofmodel.steps.estimate import estimate
 from roofmodel.steps.options import workload
-from roofmodel.steps.phase import estimates_by_stage
+from roofmodel.steps.phase import estimates_by_stage, microbatch_time
 from roofmodel.steps.placed import NO_TIME, placed, total_seconds
 
 GENERATION: list[dict[str, Any]] = [
@@ -491,3 +491,18 @@ def test_the_bubble_of_a_stage_is_derived() -> None:
     assert one_stage == pytest.approx(
         1e3 * sum(placed.seconds for placed in each) / 8, rel=1e-3
     )  # of eight microbatches
+
+
+def test_stages_take_as_long_as_their_layers_where_collectives_overlap() -> None:
+    """Four stages add sends to the layers of one: 8192 x 4096 x 2 bytes forward and backward, at 3 boundaries."""
+    arch, device = hub.load("llama-3.1-70b"), Device.load("h100")
+    options: dict[str, Any] = {"phase": "train", "batch": 64, "micro_batch": 1, "seq": 4096, "dtype": "bf16", "tp": 8}
+    latency = []
+    for pp in (1, 4):
+        work, _ = workload(arch, engine="megatron", sequence_parallel="on", pp=pp, **options)
+        (step,) = work.steps()
+        staged = estimates_by_stage(arch, device, step, work.engine)
+        assert staged[0].replicas.saved_in_layers.value > 0
+        latency.append(microbatch_time(staged[0]) if pp == 1 else staged[0].stage_times[0][2])
+    whole, through_stages = (each.expected.value for each in latency if each.expected)
+    assert whole < through_stages < 1.01 * whole
