@@ -255,7 +255,6 @@ def choices(word: str, known_words: Iterable[str], cutoff: float = 0.6) -> str:
 
 
 TECHNIQUES = {
-    "cp": "context parallelism", "cp_kind": "context parallelism",
     "states": "a format of the optimizer's state", "lora": "LoRA", "lora_targets": "LoRA", "qlora": "QLoRA",
     "schedule": "pipeline schedules by name",
     "offload": "offloading to the host",

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 DECIMAL = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
 DIVISORS = {"m": 10**3, "u": 10**6, "µ": 10**6, "μ": 10**6, "n": 10**9, "p": 10**12}
 BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
+LONG_TIMES = {"min": 60, "h": 3600}
 # Written unit -> base unit, longest first. Integer pipes are in OP, which counts as FLOP.
 _UNITS = {
     "J/FLOP": "J/FLOP",
@@ -82,6 +83,8 @@ def parse(text: object, unit: str) -> int | float:
 
 def _split(name: str) -> tuple[int, int, str | None]:
     """`GB/s` -> (10^9, 1, 'B/s'), `us` -> (1, 10^6, 's'); (1, 1, None) for an unknown unit."""
+    if name in LONG_TIMES:
+        return LONG_TIMES[name], 1, "s"
     for written, base in _UNITS.items():
         if name.endswith(written):
             prefix = name[: -len(written)]

@@ -232,6 +232,8 @@ class TrainingOptions(TypedDict, total=False):
     pp: Numbers | None
     ep: Numbers | None
     vpp: Numbers | None
+    cp: Numbers | None
+    cp_kind: Names | None
     micro_batch: Numbers | None
     sequence_parallel: Names | None
     zero: Numbers | None

@@ -322,7 +322,14 @@ class Options(NamedTuple):
     ] = 1
     cp: Annotated[
         int,
-        Declared(PARALLELISM, "Context parallel, in training: GPUs that share each sequence.", minimum=1),
+        Declared(
+            PARALLELISM,
+            "Context parallel, in training: GPUs that share each sequence.",
+            minimum=1,
+            plans=("training",),
+            plan_help="Search only these numbers of GPUs that share a sequence (default: 1 and the powers of two that "
+            "leave each GPU at least 4096 tokens).",
+        ),
     ] = 1
     cp_kind: Annotated[
         ContextExchange,
@@ -330,6 +337,8 @@ class Options(NamedTuple):
             PARALLELISM,
             "What the --cp GPUs exchange: ring (keys and values, step by step during attention), all-gather (of keys "
             "and values before attention), or ulysses (all-to-all, so that each GPU has some heads of all tokens).",
+            plans=("training",),
+            plan_help="Search only these exchanges of the --cp GPUs: ring, all-gather, ulysses (default: ring).",
         ),
     ] = "ring"
     stage_layers: Annotated[

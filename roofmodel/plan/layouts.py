@@ -25,6 +25,8 @@ KV_CACHE_FORMATS = ("fp8",)
 """Formats of the KV cache that are searched in addition to that of the activations."""
 
 
+MAX_TENSOR_PARALLEL = 512
+"""The most GPUs that share each layer of a training run, if their number is not given."""
 EVEN_ABOVE = 8
 """GPUs of an engine from which on only pipelines with equal stages are searched, or with a power of two of them."""
 
@@ -59,6 +61,22 @@ class Layout(NamedTuple):
     def engine(self) -> Layout:
         """The layout of one of these groups."""
         return self._replace(dp=self.joint_replicas)
+
+
+class TrainingLayout(NamedTuple):
+    """The GPUs of a training run: `tp` × `cp` × `pp` GPUs in each of `dp` replicas; `ep` GPUs share the experts,
+    and `cp` the tokens of a sequence."""
+
+    tp: int = 1
+    pp: int = 1
+    ep: int = 1
+    dp: int = 1
+    cp: int = 1
+
+    @property
+    def gpus(self) -> int:
+        """All GPUs."""
+        return self.tp * self.cp * self.pp * self.dp
 
 
 class Formats(NamedTuple):
@@ -119,36 +137,38 @@ def is_power_of_two(n: int) -> bool:
 
 
 def training_layouts(
-    arch: Architecture, gpus: int, batch: int, restrictions: Mapping[str, Collection[int]]
-) -> list[Layout]:
+    arch: Architecture, gpus: int, batch: int, cps: Sequence[int], restrictions: Mapping[str, Collection[int]]
+) -> list[TrainingLayout]:
     """The layouts that use at most this number of GPUs and divide the model and the batch; most GPUs first.
 
-    `restrictions` by option, such as {"tp": [4, 8]}. Pipelines have a number of stages that divides the layers or is a
-    power of two, unless `pp` is given. The experts are on every GPU of a tensor-parallel group (ep 1), one shard per
-    GPU of it (ep = tp), or over all replicas (ep = tp × dp), unless `ep` is given. With more GPUs, the same layouts are
-    searched and more.
+    `cps` are the numbers of GPUs that may share a sequence, and `restrictions` the values of other sizes, such as
+    {"tp": [4, 8]}. Pipelines have a number of stages that divides the layers or is a power of two, unless `pp` is
+    given. The experts are on every GPU of a tensor-parallel group (ep 1), one shard per GPU of it (ep = tp), or over
+    all replicas (ep = tp × cp × dp), unless `ep` is given. With more GPUs, the same layouts are searched and more.
     """
     layouts, layers = [], len(arch.stack.layers)
     replicas = [dp for dp in divisors(batch, gpus) if dp in restrictions.get("dp", (dp,))]
-    stages = [pp for pp in range(1, gpus + 1) if layers % pp == 0 or is_power_of_two(pp)]
-    widths = [tp for tp in restrictions.get("tp", range(1, gpus + 1)) if is_possible(arch, Layout(tp))]
-    for tp, pp in product(widths, restrictions.get("pp", stages)):
-        if tp * pp > gpus or not is_possible(arch, Layout(tp, pp), is_training=True):
-            continue
-        for dp in (dp for dp in replicas if tp * pp * dp <= gpus):
-            sizes = dict.fromkeys((1, tp, tp * dp)) if has_experts(arch) else (1,)
-            for ep in restrictions.get("ep", sizes):
-                layout = Layout(tp, pp, ep, dp)
-                if (tp * dp) % ep == 0 and is_possible(arch, layout, is_training=True):
+    depths = restrictions.get("pp", [pp for pp in range(1, layers + 1) if layers % pp == 0 or is_power_of_two(pp)])
+    stages = [pp for pp in depths if pp <= gpus and is_possible(arch, TrainingLayout(pp=pp))]
+    sizes = restrictions.get("tp", range(1, min(gpus, MAX_TENSOR_PARALLEL) + 1))
+    for tp in (tp for tp in sizes if is_possible(arch, TrainingLayout(tp))):
+        for pp, cp, dp in product(stages, cps, replicas):
+            if tp * pp * cp * dp > gpus:
+                continue
+            shared = dict.fromkeys((1, tp, tp * cp * dp)) if has_experts(arch) else (1,)
+            for ep in restrictions.get("ep", shared):
+                layout = TrainingLayout(tp, pp, ep, dp, cp)
+                if (tp * cp * dp) % ep == 0 and (ep == 1 or is_possible(arch, layout)):
                     layouts.append(layout)
     return sorted(layouts, key=lambda layout: -layout.gpus)
 
 
-def is_possible(arch: Architecture, layout: Layout, *, is_training: bool = False) -> bool:
+def is_possible(arch: Architecture, layout: Layout | TrainingLayout) -> bool:
     """Whether the model can be sharded in this way."""
-    sizes = Parallel(layout.tp, layout.dp, layout.pp, layout.ep)
+    cp = layout.cp if isinstance(layout, TrainingLayout) else 1
+    sizes = Parallel(layout.tp, layout.dp, layout.pp, layout.ep, cp=cp)
     try:
-        parallel(arch, is_training, layout.dp * layout.pp, 1, sizes)
+        parallel(arch, isinstance(layout, TrainingLayout), layout.dp * layout.pp, 1, sizes)
     except WorkloadError:
         return False
     return True
@@ -228,7 +248,7 @@ def no_layout(
         yield " with these values of "
         yield joined(", ", [Option(option) for option in sorted(chosen)])
     if chosen or training:
-        yield f"; tp × pp × dp must be at most {gpus}"
+        yield f"; tp × {'cp × ' * training}pp × dp must be at most {gpus}"
     if training:
         yield ", dp × micro-batch must divide the batch of a training step"
         yield ", and vpp must divide the layers of a pipeline stage; vpp above 1 also needs pp above 1, and a "

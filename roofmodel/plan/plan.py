@@ -35,6 +35,7 @@ from roofmodel.plan.disaggregated import (
 from roofmodel.plan.layouts import (
     Formats,
     Layout,
+    TrainingLayout,
     device_notes,
     formats,
     incomplete,
@@ -120,7 +121,7 @@ class Shortage(NamedTuple):
     """A layout that does not fit with one sequence: the bytes per GPU that it needs and may use."""
 
     device: str
-    layout: Layout
+    layout: Layout | TrainingLayout
     formats: Formats
     needed: Number
     usable: Number

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, Protocol, TypeVar
 
 from roofmodel.numbers import units
 from roofmodel.plan.candidate import NO_TARGETS, Candidate, Targets
-from roofmodel.plan.layouts import Layout
+from roofmodel.plan.layouts import Layout, TrainingLayout
 from roofmodel.timing.timing import Expected
 
 SHARED_ERROR = 0.6
@@ -364,7 +364,7 @@ def name(candidate: Candidate) -> str:
     return f"{layout_text(candidate.prefill.layout)} → {own}" if candidate.prefill else own
 
 
-def layout_text(layout: Layout) -> str:
+def layout_text(layout: Layout | TrainingLayout) -> str:
     """The sizes above 1 of a layout."""
     sizes = layout._asdict()
     return " ".join(f"{option} {size}" for option, size in sizes.items() if size > 1) or "tp 1"

@@ -18,7 +18,7 @@ from roofmodel.plan.layouts import Formats, Layout, options_of
 from roofmodel.steps.capacity import StartMemory, server_starts, usable_memory
 from roofmodel.steps.options import workload
 from roofmodel.steps.phase import estimates_by_stage
-from roofmodel.sweep.case import slowest_totals
+from roofmodel.sweep.case import slowest_values
 
 Array = Any
 """A NumPy array, or a number."""
@@ -134,7 +134,7 @@ def prefill_times(engine: ServingReplica, batch: Array, tokens: Number, context:
 
 def _times(engine: ServingReplica, step: Step) -> StepTimes:
     staged = estimates_by_stage(engine.arch, engine.device, step, engine.work.engine)
-    totals = slowest_totals(staged)
+    totals = slowest_values(staged)
     bound = totals["bound_seconds"]
     names = ("expected_seconds", "expected_low_seconds", "expected_high_seconds", "expected_communication_seconds",
              "expected_bubble_seconds")  # fmt: skip

@@ -5,7 +5,7 @@ from math import isinf
 from typing import Any
 
 from roofmodel.numbers import units
-from roofmodel.plan.layouts import Formats, Layout
+from roofmodel.plan.layouts import Formats, Layout, TrainingLayout
 from roofmodel.plan.ranking import Ranked, format_text, name
 from roofmodel.plan.training_candidates import RankedTraining, training_layout
 from roofmodel.report.table import (
@@ -231,7 +231,7 @@ TRAINING_CANDIDATES = Table(
         Column(None, "layout", text=lambda row: training_layout(row.candidate), wrap=True),
         Column(None, "SP", COUNT, text=_sequence_parallel),
         Column(None, "ZeRO", COUNT, text=lambda row: str(row.candidate.choices.zero or "")),
-        *(Column(key, value=f"candidate.layout.{key}", meaning="the layout") for key in Layout._fields),
+        *(Column(key, value=f"candidate.layout.{key}", meaning="the layout") for key in TrainingLayout._fields),
         Column("engine", value="candidate.run.engine_id", meaning="the engine, as of `--engine`"),
         Column("gpus", value="candidate.gpus", meaning="the number of GPUs"),
         Column(
@@ -239,6 +239,7 @@ TRAINING_CANDIDATES = Table(
             meaning="false where the device is not calibrated, so that all times are lower bounds",
         ),
         Column("vpp", value="candidate.choices.vpp", meaning="the layout"),
+        Column("cp_kind", value="candidate.choices.cp_kind", meaning="the options of these names"),
         Column("batch", value="candidate.run.batch", meaning="sequences of a step"),
         Column(None, "recompute", value="candidate.choices.recompute"),
         Column(

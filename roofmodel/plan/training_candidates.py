@@ -3,14 +3,20 @@ order, ties within their intervals, and the reason for each place."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import inf
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from roofmodel.counting.workload import Workload
+from roofmodel.devices.device import Device
 from roofmodel.engines.engine import Engine
+from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.algebra import Number
-from roofmodel.options.values import EngineName
+from roofmodel.options.values import AttentionMode, ContextExchange, EngineName
 from roofmodel.plan.candidate import Shares, is_bound
-from roofmodel.plan.layouts import Layout
+from roofmodel.plan.layouts import TrainingLayout
 from roofmodel.plan.ranking import (
     LOWER_BOUND,
     NOTHING_DIFFERS,
@@ -22,6 +28,7 @@ from roofmodel.plan.ranking import (
     shown_by_rank,
     ties,
 )
+from roofmodel.steps.options import workload
 from roofmodel.timing.timing import Expected
 
 DAY = 86400
@@ -35,7 +42,7 @@ class TrainingRun(NamedTuple):
     seq: int
     gpus: int  # at most
     dtype: str
-    attention: str
+    attention: AttentionMode
     memory_utilization: float | None
     engine: EngineName
     engine_option: tuple[tuple[str, str], ...] = ()
@@ -55,19 +62,21 @@ class Choices(NamedTuple):
     """The options of a layout apart from its sizes and the microbatch.
 
     `vpp`: the number of model parts per pipeline stage. `zero`: 1 if the replicas shard the optimizer state, else 0.
+    `cp_kind`: what the GPUs that share a sequence exchange.
     """
 
     vpp: int
     recompute: str
     sequence_parallel: str
     zero: int
+    cp_kind: ContextExchange
 
 
 class TrainingCandidate(NamedTuple):
     """A layout with its best microbatch: seconds of a step, model FLOPs utilization, bytes per GPU."""
 
     device: str
-    layout: Layout
+    layout: TrainingLayout
     choices: Choices
     micro_batch: int
     step: Expected
@@ -79,6 +88,7 @@ class TrainingCandidate(NamedTuple):
     run: TrainingRun
     price: float | None = None  # dollars per hour and GPU
     watts: float | None = None  # mean power of a GPU
+    fits_unsharded: bool | None = None  # with ZeRO: whether its layout fits without it
 
     @property
     def calibrated(self) -> bool:
@@ -131,7 +141,104 @@ def training_layout(candidate: TrainingCandidate) -> str:
     return layout_text(candidate.layout) + (f" vpp {candidate.choices.vpp}" if candidate.choices.vpp > 1 else "")
 
 
+class TrainingPiece(NamedTuple):
+    """A layout with one set of choices."""
+
+    arch: Architecture
+    device: Device
+    layout: TrainingLayout
+    choices: Choices
+    run: TrainingRun
+    price: float | None
+
+    @property
+    def key(self) -> tuple[TrainingLayout, Choices]:
+        """What distinguishes it from the other pieces of its device."""
+        return self.layout, self.choices
+
+
+def training_workload(arch: Architecture, run: TrainingRun, layout: TrainingLayout, choices: Choices) -> Workload:
+    """A training step with microbatches of one sequence. Raises WorkloadError where the model does not allow it."""
+    loaded = Engine.load(run.engine, run.engine_option)
+    overlap = "none" if loaded.training and loaded.training.data_parallel == "ddp" else "engine"
+    work, _ = workload(
+        arch, phase="train", batch=run.batch, micro_batch=1, seq=run.seq, dtype=run.dtype, engine=run.engine,
+        engine_option=run.engine_option, attention=run.attention,
+        overlap=overlap,  # buckets of DistributedDataParallel are not searched as arrays
+        memory_utilization=run.memory_utilization, **layout._asdict(), **choices._asdict(),
+    )  # fmt: skip
+    return work
+
+
+def column(expected: Any, bound: Any, size: int) -> Any:
+    """The expected values of `size` points; the bounds if there are none."""
+    return np.broadcast_to(bound if expected is None else expected, size)
+
+
+def candidate_of(
+    piece: TrainingPiece, totals: Mapping[str, Any], sizes: Sequence[int], place: int, memory: Number,
+    usable: Number | None, fits_unsharded: bool | None,
+) -> TrainingCandidate:  # fmt: skip
+    """The candidate of a piece at one of its microbatches."""
+
+    def at(name: str, other: str) -> float:
+        return float(column(totals[name], totals[other], len(sizes))[place])
+
+    seconds, bound = at("expected_seconds", "bound_seconds"), at("bound_seconds", "bound_seconds")
+    link, memory_share = at("link_share", "link_share"), at("memory_share", "memory_share")
+    bubble = at("bubble_share", "bubble_share")
+    return TrainingCandidate(
+        piece.device.id, piece.layout, piece.choices, sizes[place],
+        step=Expected(
+            seconds, at("expected_low_seconds", "bound_seconds"), at("expected_high_seconds", "bound_seconds")
+        ),
+        mfu=None if totals["mfu"] is None else at("mfu", "mfu"),
+        watts=None if totals["power_watts"] is None else at("power_watts", "power_watts"),
+        mfu_all_pairs=None if totals["mfu"] is None else at("mfu_all_pairs", "mfu"), memory=memory, usable=usable,
+        shares=Shares(
+            at("expected_communication_seconds", "communication_seconds") / seconds,
+            at("expected_bubble_seconds", "bubble_seconds") / seconds,
+            memory_share, max(0.0, 1 - memory_share - link - bubble), link, bound / seconds,
+            0.0 if totals["host_bound"] is None else at("host_bound", "host_bound"),
+        ),
+        run=piece.run, price=piece.price, fits_unsharded=fits_unsharded,
+    )  # fmt: skip
+
+
 # --- Their order ----------------------------------------------------------------------------------
+
+
+Merit = tuple[bool, float]
+"""The order of candidates of a device: whether the step time is a bound, and seconds of the step."""
+LAST: Merit = (True, inf)
+
+
+def merit_of(candidate: TrainingCandidate) -> Merit:
+    """The order of a candidate among those of its device."""
+    return not candidate.calibrated, candidate.step.value
+
+
+def limit_of(found: Iterable[tuple[Merit, TrainingLayout]], count: int) -> Merit:
+    """The merit that a candidate needs to be among the first `count`, or the first one with another layout than the
+    best; `LAST` if these are not yet known."""
+    ordered = sorted(found, key=lambda each: each[0])
+    other = next((merit for merit, layout in ordered if layout != ordered[0][1]), LAST)
+    return max(ordered[count - 1][0], other) if len(ordered) >= count else LAST
+
+
+def step_bound(latency: Any, pp: int, vpp: int, microbatches: Any) -> Any:
+    """A lower bound of the seconds of a step, from those of a microbatch in all layers without pipeline stages.
+
+    A step takes max m t + (T - t) / v over the stages (`steps/phase.py`), and what runs once per step, for m
+    microbatches, v model chunks per stage, a stage that takes t for a microbatch, and T for all p stages. As m ≥ 1 / v,
+    this grows with t, whose largest value is at least the mean T / p:
+
+        (m - 1 / v) T / p + T / v
+
+    Stages only add sends to the `latency` of the layers, and hide at most as much communication as all layers do
+    together, so that T is at least `latency`.
+    """
+    return (microbatches - 1 / vpp) * latency / pp + latency / vpp
 
 
 class RankedTraining(NamedTuple):
@@ -176,7 +283,6 @@ def ranked_training(
     `searches_unsharded`: whether layouts whose replicas do not shard the optimizer state were searched, too.
     """
     shown = shown_by_rank(fitting, count)
-    fit = {(candidate.device, candidate.layout, candidate.choices) for candidate in fitting}
     priced = all(candidate.price is not None for candidate in fitting)
     for rank, candidate in shown.items():
         tied = (
@@ -188,8 +294,7 @@ def ranked_training(
         )
         other = fitting[0] if rank > 1 else _runner_up(fitting)
         reason = training_reason(candidate, other, priced)
-        unsharded = candidate.device, candidate.layout, candidate.choices._replace(zero=0)
-        if searches_unsharded and unsharded not in fit:
+        if searches_unsharded and candidate.fits_unsharded is False:
             reason += f"; it does not fit without ZeRO-{candidate.choices.zero}"
         yield RankedTraining(candidate, rank, tuple(tied), reason)
 
@@ -211,14 +316,16 @@ def training_reason(candidate: TrainingCandidate, other: TrainingCandidate | Non
         return "the only layout that fits"
     if other.calibrated and not candidate.calibrated:
         return LOWER_BOUND
-    differences, than = [*_differences(candidate, other)], f"than {training_name(other)}"
+    differences, name = [*_differences(candidate, other)], training_name(other)
+    name += f" on {other.gpus} GPUs" * (candidate.gpus != other.gpus)
+    than = f"than {name}"
     own, its = (merit.value for merit in _merits(candidate, other, priced))
     if priced and candidate.price != other.price:
         change = its / own - 1
         return f"{_price_difference(change)} {than}: {'; '.join(differences)}"
     change = own / its - 1
     if abs(change) < 0.005:
-        return f"as fast as {training_name(other)}"
+        return f"as fast as {name}"
     if len(differences) != 1 or candidate.layout != other.layout:
         differences = [*largest_term(_seconds(candidate), _seconds(other), "of a step"), *differences]
     cause = "; ".join(differences) or NOTHING_DIFFERS
@@ -235,6 +342,8 @@ def _differences(candidate: TrainingCandidate, other: TrainingCandidate) -> Iter
     chosen, others = candidate.choices, other.choices
     if candidate.device != other.device:
         yield f"{candidate.device}, not {other.device}"
+    if chosen.cp_kind != others.cp_kind:
+        yield f"context parallelism by {chosen.cp_kind}, not {others.cp_kind}"
     if chosen.vpp != others.vpp:
         yield f"{schedule(chosen)}, not {others.vpp}"
     if chosen.recompute != others.recompute:

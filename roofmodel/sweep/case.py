@@ -5,7 +5,7 @@ The lengths are arrays; the code of an ordinary estimate counts and times them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import product
 from math import prod
@@ -174,7 +174,7 @@ def _part(case: GridCase, places: Sequence[Sequence[int]]) -> dict[str, Any]:
     work = work._replace(**numbers)
     (step,) = work.steps()
     staged = estimates_by_stage(arch, device, step, work.engine)
-    slowest = slowest_totals(staged)
+    slowest = slowest_values(staged)
     peak = phases.phase_memory(arch, step, case.weights, [phase.operators for phase in staged])
     knows_weights, fits = work.weights_known, None
     if device.capacity is not None and knows_weights:
@@ -195,13 +195,16 @@ def _part(case: GridCase, places: Sequence[Sequence[int]]) -> dict[str, Any]:
     }
 
 
-def slowest_totals(staged: Sequence[PhaseEstimate]) -> dict[str, Any]:
-    """The totals on the pipeline stage with the longest bound, point by point."""
-    longest, slowest = total_seconds(staged[0].placed), _totals(staged[0])
+def slowest_values(
+    staged: Sequence[PhaseEstimate], values: Callable[[PhaseEstimate], dict[str, Any]] | None = None
+) -> dict[str, Any]:
+    """Values of the pipeline stage with the longest bound, point by point; its totals by default."""
+    values = values or _totals
+    longest, slowest = total_seconds(staged[0].placed), values(staged[0])
     for phase in staged[1:]:
-        seconds, totals = total_seconds(phase.placed), _totals(phase)
+        seconds, of_phase = total_seconds(phase.placed), values(phase)
         is_slower = seconds > longest
-        slowest = {name: _slower_value(is_slower, totals[name], old) for name, old in slowest.items()}
+        slowest = {name: _slower_value(is_slower, of_phase[name], old) for name, old in slowest.items()}
         longest = maximum(longest, seconds)
     return slowest
 

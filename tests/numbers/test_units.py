@@ -46,6 +46,7 @@ def test_an_integral_quantity_is_an_exact_int(text: str, unit: str, value: int) 
 def test_a_fractional_quantity_is_the_nearest_float() -> None:
     assert units.parse("0.3 B", "B") == 0.3
     assert units.parse("1.2345 kHz", "Hz") == 1234.5
+    assert (units.parse("5min", "s"), units.parse("1.5 h", "s")) == (300, 5400)
     assert units.parse("2.5 KiB", "B") == 2560  # 2.5 × 1024
     assert units.parse("0.3 KiB", "B") == 307.2  # 0.3 × 1024
 

@@ -18,7 +18,7 @@ from roofmodel.engines.engine import Engine
 from roofmodel.errors import WorkloadError
 from roofmodel.models import hub
 from roofmodel.plan.candidate import Candidate
-from roofmodel.plan.layouts import Layout, formats, service_layouts, training_layouts
+from roofmodel.plan.layouts import Layout, TrainingLayout, formats, service_layouts, training_layouts
 from roofmodel.plan.plan import ServingPlan
 from roofmodel.plan.ranking import ranked, reasons, ties
 from roofmodel.plan.serving import batches
@@ -523,16 +523,17 @@ def test_a_plan_under_autocast_has_the_notes_of_its_kernels() -> None:
 
 def test_layouts_of_training_use_at_most_all_gpus_and_shard_experts() -> None:
     arch = hub.load("mixtral-8x7b-v0.1")
-    found = {gpus: training_layouts(arch, gpus, 16, {}) for gpus in range(1, 10)}
+    found = {gpus: training_layouts(arch, gpus, 16, [1, 2], {}) for gpus in range(1, 10)}
     for gpus, each in found.items():
         assert all(one.gpus <= gpus and 16 % one.dp == 0 for one in each)
         assert {*found.get(gpus - 1, [])} <= {*each}  # with more GPUs the same layouts, and more
-    assert {Layout(8, 1, 8, 1), Layout(1, 1, 8, 8), Layout(2, 2, 4, 2), Layout(2, 1, 1, 4)} <= {*found[8]}
+    some = ((8, 1, 8, 1), (1, 1, 8, 8), (2, 2, 4, 2), (2, 1, 1, 4), (1, 1, 8, 4, 2), (2, 2, 4, 1, 2))
+    assert {TrainingLayout(*sizes) for sizes in some} <= {*found[8]}
     assert found[8][0].gpus == 8
     assert Layout(1, 1, 8, 8).engines == 1
     assert Layout(2, 1, 2, 4).engines == 4
-    assert {one.tp for one in training_layouts(arch, 8, 16, {"tp": [4]})} == {4}
-    assert {one.dp for one in training_layouts(arch, 8, 16, {"dp": [2]})} == {2}
+    assert {one.tp for one in training_layouts(arch, 8, 16, [1], {"tp": [4]})} == {4}
+    assert {one.dp for one in training_layouts(arch, 8, 16, [1], {"dp": [2]})} == {2}
 
 
 def test_formats_without_a_pipe_are_not_searched() -> None:
