@@ -333,6 +333,30 @@ class Draw:
             **self.one(self.sparse_types(), {"moe_layer_freq": [self.rng.randint(0, 1) for _ in range(self.layers)]}),
         }  # fmt: skip
 
+    def inkling(self) -> dict[str, Any]:
+        """Filters on keys, values and outputs; positions as a term computed from queries; windows in some layers."""
+        kinds = [self.one("hybrid", "hybrid_sliding") for _ in range(self.layers)]
+        kinds[self.rng.randrange(self.layers)] = "hybrid"
+        windows = {"local_layer_ids": [i for i, kind in enumerate(kinds) if kind == "hybrid_sliding"]}
+        kv_heads = self.one(1, 2)
+        widths = {"moe_intermediate_size": self.rng.randint(3, 40)}
+        published = {"dense_intermediate_size": self.rng.randint(3, 40), "dense_mlp_idx": self.rng.randint(0, 2)}
+        return self.llama() | self.one({"layer_types": kinds}, windows) | {
+            "head_dim": self.head_dim,
+            "swa_num_attention_heads": kv_heads * self.one(1, 2, 3),
+            "swa_num_key_value_heads": kv_heads,
+            "swa_head_dim": self.other_head_dim,
+            "sliding_window_size": self.window,
+            "d_rel": self.rng.randint(1, 6),
+            "rel_extent": self.rng.randint(1, 30),
+            "log_scaling_n_floor": self.one(None, 4),
+            "conv_kernel_size": self.one(2, 3, 4),
+            "n_routed_experts": self.experts,
+            "num_experts_per_tok": self.active,
+            "n_shared_experts": self.one(1, 2),
+            "tie_word_embeddings": False,
+        } | self.one(widths | self.sparse_types(), published)  # fmt: skip
+
     def index_layers(self) -> dict[str, Any]:
         """The layers that have their own indexer; the first layer must have one."""
         types = ["full", *(self.one("full", "shared") for _ in range(self.layers - 1))]
@@ -971,6 +995,7 @@ RECIPES: dict[str, Callable[[Draw], dict[str, Any]]] = {
     ),
     "deepseek_v4": lambda d: d.compressed(),
     "glm5_next_text": Draw.glm5_next,
+    "inkling_text": Draw.inkling,
     "hy_v4": lambda d: (
         d.indexed()
         | d.routed()

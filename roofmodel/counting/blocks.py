@@ -270,6 +270,11 @@ def transformer_layer(layer: Layer, stack: Stack, step: Step) -> Iterator[Operat
                 reads = ALL_TOKENS
             context = BlockContext(step, stack.hidden, stack.causal, reads, partial_sum, x)
             yield from builder(build_block)(branch.part, context)
+            if branch.filter:  # it is linear: on partial sums before their sum, it costs the same as after it
+                from roofmodel.counting.layers.token_convolution import residual_filter
+
+                name, tensor = f"{place}_filter", partial_sum
+                yield from residual_filter(branch.filter, build, step, "convolution", name, tensor, tensor)
             output = tokens_of_gpu(partial_sum, step) if separate_sums else partial_sum
             if separate_sums:
                 yield from sum_block_output(build, step, place, partial_sum)

@@ -436,7 +436,7 @@ class Operator:
 
     def meaning(self, letter: str) -> str:
         """The meaning of one of the operator's axes."""
-        if letter == "c" and "attention" in self.name:
+        if letter == "c" and "attention" in self.name and "filter" not in self.name:
             return "columns of a fused projection"
         present = {axis for line in self.lines for tensor in (*line.inputs, *line.outputs) for axis in tensor.axes}
         overrides = (meaning for other, meaning in AXIS_OVERRIDES.get(letter, {}).items() if other in present)

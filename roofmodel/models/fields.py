@@ -200,6 +200,11 @@ FIELDS: dict[str, tuple[FieldType, Any]] = {
     "rotary_layers": (LAYER_FLAGS, None),  # the layers with rotary embedding, if not all
     "values_from_keys": (FLAG, False),  # in the full-attention layers
     "value_norm": (FLAG, False),  # has no gain
+    "kv_taps": (COUNT, 0),  # tokens of the filters on keys and values
+    "relative_logits_width": (COUNT, 0),  # numbers per head from which a term for each distance is computed; 0: none
+    "relative_logits_rows": (COUNT, 0),  # distances with such a term
+    "window_relative_logits_rows": (COUNT, lambda f: f["relative_logits_rows"]),
+    "out_taps": (COUNT, 0),  # tokens of the filters on the outputs of blocks
     "attention_gate": (GATE, ""),  # on the heads' outputs, per head or per element; or computed by the query projection
     # this many last layers reuse keys and values of the last layer of their type that has its own
     "kv_shared_layers": (COUNT, 0),
@@ -284,6 +289,7 @@ FIELDS: dict[str, tuple[FieldType, Any]] = {
     "gated": (FLAG, False),
     "fused_gate": (FLAG, False),  # gate and up projections are one matrix
     "mlp_bias": (FLAG, False),
+    "mlp_scale": (FLAG, False),  # a learned factor for the output of a dense MLP
     "activation": (ACTIVATION, REQUIRED),
     "dropout": (FRACTION, NO_DROPOUT["dropout"]),
     "attention_dropout": (FRACTION, NO_DROPOUT["attention_dropout"]),
@@ -312,6 +318,8 @@ FIELDS: dict[str, tuple[FieldType, Any]] = {
     "correction": (FLAG, False),  # a learned bias per expert is added for the top-k selection
     "shared_width": (COUNT, 0),  # width of the shared experts; 0: none
     "shared_gate": (FLAG, False),
+    "weighted_shared": (COUNT, 0),  # shared experts that the router weights, too
+    "router_scale": (FLAG, False),  # a learned factor for all its weights
     "dense_first": (COUNT, 0),  # the first layers that are dense
     "moe_every": (SIZE, 1),  # the last of every `moe_every` layers has experts
     "dense_layers": (INDICES, []),

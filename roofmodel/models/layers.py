@@ -129,6 +129,27 @@ class BlockSelection(NamedTuple):
     norm: Norm  # of the indexer's queries and keys
 
 
+class RelativeLogits(NamedTuple):
+    """A term of the scores that depends on the query and the distance: `width` numbers per query head times a matrix.
+
+    The matrix has `rows` columns, one for each distance; the term is 0 beyond.
+    """
+
+    width: Number
+    rows: Number
+
+
+class ResidualFilter(NamedTuple):
+    """A causal depthwise convolution over `taps` tokens, added to its input (Inkling)."""
+
+    width: Number  # channels
+    taps: Number
+
+    def cached(self, tokens: Number, source: Number) -> tuple[Number, ...]:
+        """The last tokens, at any length."""
+        return (self.width * self.taps,)
+
+
 class ImageWindow(NamedTuple):
     """Windows of an image, of `pixels` x `pixels` each; those at its right and lower edge may be smaller."""
 
@@ -175,15 +196,23 @@ class Attention(NamedTuple):
     selection: BlockSelection | None = None  # each query attends to selected blocks of keys
     inner_norm: Norm | None = None  # on the outputs of all heads together, before the output projection
     image_window: ImageWindow | None = None  # each patch attends to those in its window
+    kv_taps: Number = 0  # tokens of a `ResidualFilter` each on keys and values; 0: none
+    relative_logits: RelativeLogits | None = None
 
     def cached(self, tokens: Number, source: Number) -> tuple[Number, ...]:
-        """Keys, values and the indexer's key of all tokens, or of those in the window; none if it reuses others."""
+        """Keys, values and the indexer's key of all tokens, or of those in the window; none if it reuses others.
+
+        With filters on keys and values, their last tokens, too.
+        """
         if self.kv_sharing == "reuses":
             return ()
         if self.window is not None and self.window_evicts:
             tokens = minimum(tokens, self.window)
-        return tuple(
-            tokens * size for size in (*self.keys_and_values, *((self.selection.head_dim,) if self.selection else ()))
+        filters = self.keys_and_values if self.kv_taps else ()
+        return (
+            *(tokens * size for size in self.keys_and_values),
+            *((tokens * self.selection.head_dim,) if self.selection else ()),
+            *(self.kv_taps * size for size in filters),
         )
 
     @property
@@ -401,6 +430,7 @@ class MLP(NamedTuple):
     fused: bool = False  # one matrix holds gate and up
     bias: bool = False
     inner_norm: Norm | None = None  # before the down projection
+    scale: bool = False  # a learned factor for the whole output
 
 
 class MoE(NamedTuple):
@@ -414,6 +444,8 @@ class MoE(NamedTuple):
     expert: MLP
     shared: MLP | None = None
     shared_gate: bool = False  # a scalar per token scales the output of the shared MLP
+    weighted_shared: Number = 0  # experts of the shared MLP that the router weights, too
+    router_scale: bool = False  # a learned factor for all weights of the router
     router_bias: bool = False
     correction: bool = False  # a learned number per expert corrects the router's scores
     router_norm: Norm | None = None  # the router reads the residual stream through its own norm
@@ -468,6 +500,7 @@ Part = (
     | DeltaRule
     | Lightning
     | ShortConvolution
+    | ResidualFilter
     | Uncached
 )
 
@@ -505,6 +538,7 @@ KINDS: dict[type, PartKind] = {
     DeltaRule: PartKind(("linear_",), dict.fromkeys(("value_heads", "heads"), "heads of linear attention")),
     Lightning: PartKind(("linear_",), {"heads": "heads of linear attention"}),
     ShortConvolution: PartKind((), {"width": "channels of the convolution"}),
+    ResidualFilter: PartKind(),
     MLP: PartKind(("mlp_",), {"width": "columns of the MLP"}),
     MoE: PartKind(("expert_",)),
     PerLayerGate: PartKind(obstacle="per-layer embeddings"),
@@ -534,6 +568,7 @@ class Branch(NamedTuple):
     scale: bool = False  # a learned factor per channel on its output
     gate_rank: Number = 0  # of two matrices that compute a gate of its normed input from it; 0: no gate
     is_shortcut: bool = False  # its output is part of a later residual sum, that of the next layer's last sublayer
+    filter: ResidualFilter | None = None  # on its output
 
 
 class Sublayer(NamedTuple):
@@ -556,5 +591,6 @@ Layer = tuple[Sublayer, ...]
 
 
 def parts(layer: Layer) -> tuple[Part, ...]:
-    """Every part of a layer, in order."""
-    return tuple(branch.part for sub in layer for branch in sub.branches)
+    """Every part of a layer, in order, with the filters on their outputs."""
+    branches = (branch for sub in layer for branch in sub.branches)
+    return tuple(part for branch in branches for part in (branch.part, branch.filter) if part is not None)

@@ -36,6 +36,8 @@ from roofmodel.models.layers import (
     PerLayerEmbedding,
     PerLayerGate,
     Projection,
+    RelativeLogits,
+    ResidualFilter,
     ShortConvolution,
     Streams,
     Sublayer,
@@ -143,18 +145,19 @@ def _layer(index: int, fields: Fields, norm: Norm, crosses: bool, inner: int = 0
         before, after = None, norm
     closing = norm if fields["sum_norm"] else None
     first = before if index or fields["first_norm"] else None
-    scale, gate_rank = fields["block_scale"], fields["norm_gate_rank"]
+    scale, gate_rank, filter_ = fields["block_scale"], fields["norm_gate_rank"], _out_filter(fields)
     # Parallel mixers share one norm.
     mixers = tuple(
-        Branch(_mixer(name, index, fields), None if i else first, after, scale, gate_rank)
+        Branch(_mixer(name, index, fields), None if i else first, after, scale, gate_rank, filter=filter_)
         for i, name in enumerate(fields["mixers"][index].split("+"))
     )
     if not fields["mlp"]:
         return (Sublayer(mixers, closing),)
     has_experts = fields["experts"] and fields["expert_layers"][index]
     width = fields["kv_shared_mlp_width" if _reuses_keys_and_values(index, fields) else "mlp_width"]
-    mlp = Branch(_mlp(fields, width), before, after, scale)
-    experts = Branch(_moe(fields), before, norm if fields["expert_out_norm"] else after, gate_rank=gate_rank)
+    mlp = Branch(_mlp(fields, width), before, after, scale, filter=filter_)
+    out_norm = norm if fields["expert_out_norm"] else after
+    experts = Branch(_moe(fields), before, out_norm, gate_rank=gate_rank, filter=filter_)
     if not has_experts:
         block = Sublayer((mlp,), closing)
     elif fields["shortcut_experts"]:
@@ -248,10 +251,20 @@ def _attention(index: int, fields: Fields) -> Attention:
         else "",
         selection=_part(BlockSelection, fields) if fields["index_blocks"] and _has_indexer(index, fields) else None,
         inner_norm=_inner_norm(fields),
+        relative_logits=_relative_logits(fields, prefix),
         image_window=ImageWindow(fields["patch"], fields["image_window"])
         if has_window and fields["image_window"]
         else None,
     )
+
+
+def _out_filter(fields: Fields) -> ResidualFilter | None:
+    return ResidualFilter(fields["hidden"], fields["out_taps"]) if fields["out_taps"] else None
+
+
+def _relative_logits(fields: Fields, prefix: str) -> RelativeLogits | None:
+    width = fields["relative_logits_width"]
+    return RelativeLogits(width, fields[f"{prefix}relative_logits_rows"]) if width else None
 
 
 def _inner_norm(fields: Fields) -> Norm | None:
@@ -361,8 +374,8 @@ def _moe(fields: Fields) -> MoE:
         MoE,
         fields,
         active=fields["experts_active"],
-        expert=_part(MLP, fields, "expert_", fused=fields["fused_experts"], inner_norm=None),
-        shared=_mlp(fields, fields["shared_width"]) if fields["shared_width"] else None,
+        expert=_part(MLP, fields, "expert_", fused=fields["fused_experts"], inner_norm=None, scale=False),
+        shared=_mlp(fields, fields["shared_width"])._replace(scale=False) if fields["shared_width"] else None,
         router_norm=_norm(fields) if fields["mlp_with_experts"] else None,
         latent_norm=_norm(fields) if fields["expert_latent_norm"] else None,
         groups=groups,

@@ -276,6 +276,9 @@ NOT_READ = {
     "muse_glimmer_text": {"tie_word_embeddings"},
     "glm5_next_text": LATENT
     | {"first_k_dense_replace", "mlp_bias", "swiglu_limit", "index_kpool_always_select_tail", "tie_word_embeddings"},
+    "inkling_text": {"log_scaling_n_floor", "log_scaling_alpha", "shared_expert_sink", "unpadded_vocab_size"}
+    | {"logits_mup_width_multiplier", "rms_norm_eps_moe_gate", "chain_hidden_post_norm", "mtp_hidden_states_first"}
+    | {"mtp_local_layer_ids", "tie_word_embeddings", "number_of_conv_states"},
     "hy_v4": LATENT | {"layer_types"},
     "mistral_large4_text": LATENT | {"layer_types"},
     "dbrx": {"tie_word_embeddings", "num_key_value_heads"},  # the latter: a copy of `attn_config.kv_n_heads`

@@ -39,7 +39,17 @@ def test_every_label_is_of_an_operator_that_exists() -> None:
     for mla in ("absorbed", "naive"):
         names |= {placed.operator.name for phase in run("DeepSeek-V3", mla=mla).phases for placed in phase.placed}
     for family, seed in product(
-        ("deepseek_v32", "deepseek_v4", "glm5_next_text", "afmoe", "minimax", "minimax_m3_vl_text"), (1, 3)
+        (
+            "deepseek_v32",
+            "deepseek_v4",
+            "glm5_next_text",
+            "inkling_text",
+            "axk2",
+            "afmoe",
+            "minimax",
+            "minimax_m3_vl_text",
+        ),
+        (1, 3),
     ):
         arch = architecture(draws.config(family, random.Random(seed)), "drawn", "config.json")
         for phase in estimate(arch, Device.load("h100")).phases:

@@ -9,7 +9,7 @@ from roofmodel.counting import vector_flops
 from roofmodel.counting.block_context import BlockContext, fused_or_eager
 from roofmodel.counting.operator import Builder, Operator
 from roofmodel.counting.workload import Step
-from roofmodel.models.layers import FrameConvolution, ShortConvolution, TokenConvolution
+from roofmodel.models.layers import FrameConvolution, ResidualFilter, ShortConvolution, TokenConvolution
 from roofmodel.numbers.algebra import Number, maximum, product, quotient
 
 
@@ -71,20 +71,16 @@ def _filter_operators(
     outputs: str,
     separate_inputs: Sequence[str],
     step: Step,
+    name: str = "filter",
 ) -> list[Operator]:
-    old_state, new_state = (" cache.filter[b c r]" if is_cached else "" for is_cached in (step.resumed, step.cached))
+    old_state, new_state = (f" cache.{name}[b c r]" if is_cached else "" for is_cached in (step.resumed, step.cached))
     fused = step.attention == "flash"
     width = build.sizes["r"]
-    filtering = build._replace(
-        sizes={
-            **build.sizes,
-            "t": step.tokens if fused else _places_computed(step, width),
-            "t+r": step.tokens + (width if step.resumed else 0),
-        }
-    )
+    build = build._replace(sizes={**build.sizes, "t+r": step.tokens + (width if step.resumed else 0)})
+    filtering = build._replace(sizes={**build.sizes, "t": step.tokens if fused else _places_computed(step, width)})
     added = " + B_filter[c]" if bias else ""
     operators = [
-        filtering.operator(f"{place}.filter", place, f"u[b t+r c] K_filter[c r]{added} -> u[b t c]", kind="convolution")
+        filtering.operator(f"{place}.{name}", place, f"u[b t+r c] K_{name}[c r]{added} -> u[b t c]", kind="convolution")
     ]
     if activation:
         line, flops = f"u[b t c] -> {outputs}", vector_flops.ACTIVATION[activation]
@@ -97,6 +93,23 @@ def _filter_operators(
         line = f"{' '.join(separate_inputs)} -> u[b t c]"
         operators.insert(0, build.operator(f"{place}.join", place, line, kind="copy", keeps="nothing"))
     return operators
+
+
+def residual_filter(
+    conv: ResidualFilter, build: Builder, step: Step, place: str, name: str, source: str, target: str
+) -> Iterator[Operator]:
+    """`target` is `source` plus its causal filter; both are tensors with the filter's channels as last axes.
+
+    Under flash attention, one kernel does all of it.
+    """
+    build = build._replace(sizes={**build.sizes, "c": conv.width, "r": conv.taps})
+
+    def operators(step: Step) -> Iterator[Operator]:
+        yield from _filter_operators(build, place, False, None, "", [source], step, name)
+        line = f"{source} u[b t c] -> {target}"
+        yield build.operator(f"{place}.{name}_add", place, line, kind="elementwise", keeps="nothing")
+
+    yield from fused_or_eager(f"{place}.{name}", place, operators, step, kind="convolution")
 
 
 def _places_computed(step: Step, width: Number) -> Number:

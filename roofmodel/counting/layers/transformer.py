@@ -34,6 +34,7 @@ from roofmodel.models.layers import (
     MoE,
     Norm,
     PerLayerGate,
+    ResidualFilter,
 )
 from roofmodel.numbers.algebra import Number, half, quotient
 
@@ -66,8 +67,8 @@ def attention(att: Attention, block: BlockContext) -> Iterator[Operator]:
     if att.kv_sharing:  # layers that share keys and values use the tensors of one layer, by kind of attention
         cache += "full_" if att.window is None else "window_"
     # Norms and rotary embedding apply before keys and values are cached.
-    fresh_k = "k" if att.rotary_dim or att.norm else f"{cache}k"
-    fresh_v = "v" if att.value_norm else f"{cache}v"
+    fresh_k = "k" if att.rotary_dim or att.norm or att.kv_taps else f"{cache}k"
+    fresh_v = "v" if att.value_norm or att.kv_taps else f"{cache}v"
     q, k, v = "q[b t k g h]", f"{fresh_k}[b t k h]", f"{fresh_v}[b t k {_value_axis(att)}]"
     if att.fused:
         bias = " + B_qkv[c]" if att.qkv_bias else ""
@@ -76,6 +77,16 @@ def attention(att: Attention, block: BlockContext) -> Iterator[Operator]:
         q_out = f"{q} gate[b t k g h]" if att.gate == "queries" else q
         for name, out in _projected(att, {"q": q_out, "k": k, "v": v}):
             yield _projection(build, att, name, x, out)
+    if att.kv_taps:
+        from roofmodel.counting.layers.token_convolution import residual_filter
+
+        key = "k" if att.rotary_dim or att.norm else f"{cache}k"
+        value = "v" if att.value_norm else f"{cache}v"
+        for name, source, target, width in zip(
+            "kv", (k, v), (k.replace(fresh_k, key, 1), v.replace(fresh_v, value, 1)), att.keys_and_values, strict=True
+        ):
+            filter_ = ResidualFilter(width, att.kv_taps)
+            yield from residual_filter(filter_, build, step, "attention", f"{name}_filter", source, target)
     if att.value_norm and att.kv_sharing != "reuses":
         source = k if att.values_from_keys else v
         yield _head_norm(build, "v", att.value_norm, source, f"{cache}v[b t k {_value_axis(att)}]")
@@ -104,10 +115,17 @@ def attention(att: Attention, block: BlockContext) -> Iterator[Operator]:
         )
         line = "q[b t k g h] position.k[s k g h] -> c2p[b k g t:s]"
         against_positions = (build.operator("attention.content_to_position", "attention", line, kind="bmm"),)
+    if att.relative_logits:
+        build = build._replace(sizes={**build.sizes, "w": att.relative_logits.rows, "wr": att.relative_logits.width})
+        line = f"{x} W_relative[d k g wr] -> relative[b t k g wr]"
+        yield build.operator("attention.relative_states", "attention", line)
+        line = "relative[b t k g wr] H_relative_logits[wr w] -> c2p[b t k g w]"
+        yield build.operator("attention.relative_logits", "attention", line)
     if att.relative_rows:
         yield relative_bias(build._replace(sizes={**build.sizes, "w": att.relative_rows}), "attention")
 
     added = " + alibi[b k g s]" if att.alibi else " + bias[k g t:s]" if att.relative_bias else ""
+    added += " + c2p[b t k g w]" if att.relative_logits else ""
     added += "".join(f" + {operator.lines[0].outputs[0]}" for operator in against_positions)
     if att.differential:
         yield from _differential(build, att, block, cache, keys_and_pairs)
@@ -354,10 +372,17 @@ def experts(moe: MoE, block: BlockContext) -> Iterator[Operator]:
     if moe.router_norm:
         router_input = "router_input[b t d]"
         yield norm(build, "router", moe.router_norm, block.residual, router_input)
-    yield build.operator("mlp.router", "mlp", f"{router_input} W_router[d x]{bias} -> r[b t x]")
+    scored, weights = "x", "weight[b:t:x]"
+    if moe.weighted_shared:
+        scored, weights = "xr", "weight[b:t:x] shared_weight[b t xs]"
+    scale = " B_router_scale[one]" if moe.router_scale else ""
+    routing = build._replace(
+        sizes={**build.sizes, "xs": moe.weighted_shared, "xr": moe.experts + moe.weighted_shared, "one": 1}
+    )
+    yield routing.operator("mlp.router", "mlp", f"{router_input} W_router[d {scored}]{bias} -> r[b t {scored}]")
     correction = " B_correction[x]" if moe.correction else ""
-    yield build.operator(
-        "mlp.choose", "mlp", f"r[b t x]{correction} -> weight[b:t:x]", kind="routing",
+    yield routing.operator(
+        "mlp.choose", "mlp", f"r[b t {scored}]{correction}{scale} -> {weights}", kind="routing",
         flops=vector_flops.SOFTMAX + vector_flops.CHOOSE + moe.correction,
     )  # fmt: skip
     rows, outer, result = block.input, build, block.output
@@ -415,9 +440,9 @@ def _in_gemm_format(build: Builder) -> Builder:
 
 
 def _shared(moe: MoE, shared: MLP, block: BlockContext) -> Iterator[Operator]:
-    build = _mlp_builder(shared, block)
+    build = _mlp_builder(shared, block, xs=moe.weighted_shared)
     yield from _mlp(build, shared, "shared_", block.input, "z[b t d]")
-    weight = ""
+    weight = " shared_weight[b t xs]" if moe.weighted_shared else ""
     if moe.shared_gate:
         weight = " s[b t]"
         yield build.operator("mlp.shared_gate_scalar", "mlp", f"{block.input} W_shared_scalar[d] -> s[b t]")
@@ -464,6 +489,10 @@ def _mlp(build: Builder, mlp: MLP, name: str, x: str, output: str) -> Iterator[O
     if mlp.inner_norm:
         yield _inner_norm(build, "mlp", mlp.inner_norm, up, "f")
     yield linear("down", up, "f", "d", output)
+    if mlp.scale:
+        scaling = build._replace(sizes={**build.sizes, "one": 1})
+        line = f"{output} B_mlp_scale[one] -> {output}"
+        yield scaling.operator(f"mlp.{name}scale", "mlp", line, kind="elementwise", flops=1)
 
 
 def with_touched_experts(operator: Operator, touched: Number, experts: Number) -> Operator:

@@ -156,7 +156,7 @@ MODEL_TYPES: dict[str, tuple[str, ...]] = {
         "mamba", "falcon_mamba", "mamba2", "bamba", "granitemoehybrid", "jamba", "nemotron_h", "falcon_h1",
     ),
     "short_convolutions": (
-        "lfm2", "lfm2_moe", "lfm3",
+        "lfm2", "lfm2_moe", "lfm3", "inkling_text",
     ),
     "vision": (
         "vit", "deit", "resnet", "convnext", "convnextv2",

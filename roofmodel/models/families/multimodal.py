@@ -55,6 +55,7 @@ COMPOSITES: dict[str, Composite] = {
     "hyperclovax_vision_v2": Composite("hyperclovax", tied=True),
     "idefics2": Composite("mistral"),
     "idefics3": Composite("llama"),
+    "inkling_mm_model": Composite("inkling_text", tied_by="neither"),
     "instructblip": Composite("opt", tied_by="text"),
     "internvl": Composite("qwen2", tied=True),
     "internvl_chat": Composite("internlm2", tied_by="text", named="llm_config"),

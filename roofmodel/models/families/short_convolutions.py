@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from roofmodel.models.families import Family
-from roofmodel.models.families.latent_attention import ACTIVE
+from roofmodel.models.families import Family, heads
+from roofmodel.models.families.latent_attention import ACTIVE, SPARSE_LAYERS, sparse_from
 from roofmodel.models.families.llama import LLAMA
 from roofmodel.models.families.llama_variants import MODEL
 from roofmodel.models.fields import COUNT, FLAG, FULL, INDICES, SIZE, SLIDING, FieldType, key
@@ -65,6 +65,38 @@ def _layer_fields(default: Any) -> dict[str, Any]:
     )
 
 
+def _inkling_types(types: Any) -> list[str]:
+    kinds = {"hybrid": FULL, "hybrid_sliding": SLIDING}
+    if not isinstance(types, list) or not all(kind in list(kinds) for kind in types):
+        raise ValueError(f"a list of {' and '.join(map(repr, kinds))}, one per layer")
+    return [kinds[kind] for kind in types]
+
+
+def _listed_windows(f: Any) -> list[str]:
+    """A window in the listed layers; else in all but every sixth."""
+    listed = f["windowed_layers"]
+    return [
+        "hybrid_sliding" if ((layer + 1) % 6 if listed is None else layer in listed) else "hybrid"
+        for layer in range(f["layers"])
+    ]
+
+
+TAPS = key("conv_kernel_size", "sconv_kernel_size", default=4)
+INKLING_ATTENTION: dict[str, Any] = dict(
+    head_dim=key("head_dim", default=128),
+    window_head_dim=key("swa_head_dim", default=128),
+    rotary=0,
+    qkv_bias=False,
+    out_bias=False,
+    relative_logits_width=key("d_rel", default=16),
+    relative_logits_rows=key("rel_extent", default=1024),
+    window_relative_logits_rows=lambda f: f["window"],
+    kv_taps=TAPS,
+    out_taps=TAPS,
+    embedding_norm=True,
+    mlp_bias=False,
+    tied=False,
+)
 LFM2 = LLAMA.like(
     "Lfm2",
     classes=MODEL,
@@ -115,5 +147,37 @@ FAMILIES: dict[str, Family] = {
         out_norm=key("use_sandwich_norm", default=True),
         filter=key("conv_L_cache", default=7),
         mlp_width=key("intermediate_size", default=7680),
+    ),
+    "inkling_text": LLAMA.like(
+        "Inkling",
+        classes=heads("ForCausalLM") | {"TextModel": ()},
+        config="InklingTextConfig",
+        switches=dict(
+            windowed_layers=(INDICES, key("local_layer_ids", default=None)),
+            leading_dense=(COUNT, key("dense_mlp_idx", default=0)),
+            # published configs have the width of the experts there, and that of dense MLPs apart
+            stated_width=(SIZE, key("intermediate_size", default=24576)),
+            dense_width=(SIZE, key("dense_intermediate_size", default=None)),
+            stated_expert_width=(SIZE, key("moe_intermediate_size", default=3072)),
+            n_shared=(SIZE, key("n_shared_experts", default=2)),
+        ),
+        **INKLING_ATTENTION,
+        kv_heads=key("num_key_value_heads", default=8),
+        window_heads=key("swa_num_attention_heads", default=64),
+        window_kv_heads=key("swa_num_key_value_heads", default=16),
+        window=key("sliding_window_size", "sliding_window", default=512),
+        layer_types=key("layer_types", default=_listed_windows, read=_inkling_types),
+        qk_norm=True,
+        mlp_width=lambda f: f["dense_width"] or f["stated_width"],
+        mlp_scale=True,
+        experts=key("n_routed_experts", "num_local_experts", default=256),
+        experts_active=key(ACTIVE, default=6),
+        expert_width=lambda f: f["stated_width"] if f["dense_width"] else f["stated_expert_width"],
+        fused_experts=True,
+        shared_width=lambda f: f["n_shared"] * f["expert_width"],
+        weighted_shared=lambda f: f["n_shared"],
+        router_scale=True,
+        expert_layers=key("mlp_layer_types", default=sparse_from(lambda f: f["leading_dense"]), read=SPARSE_LAYERS),
+        positions=key("max_position_embeddings", "model_max_length", default=131072),
     ),
 }

@@ -16,7 +16,6 @@ UNSUPPORTED: dict[str, str] = {
     "gemma4_unified_assistant": "the keys and values of another model",
     "hrm_text": "layers that run in nested loops",
     "inkling2_text": "short convolutions on keys and values, and relative positions computed from queries",
-    "inkling_text": "short convolutions on keys and values, and relative positions computed from queries",
     "jetmoe": "query and output projections that a router selects",
     "led": "windowed attention with a few global tokens",
     "longformer": "windowed attention with a few global tokens",
