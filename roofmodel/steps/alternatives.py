@@ -71,9 +71,11 @@ def fitting_notes(
     if alternatives:
         yield WarningNote(f"the workload does not fit on {device.id}; it fits with ", joined(" or with ", alternatives))
     else:
+        trains = "train" in work.phases
         yield WarningNote(
             f"the workload does not fit on {device.id}, nor with ", Option("tp"), " or ", Option("pp"),
-            f" up to {MAX_GPUS} or narrower weights; try a smaller batch or a shorter context",
+            f" up to {MAX_GPUS}{'' if trains else ' or narrower weights'}; ",
+            "`roof plan --train` combines them" if trains else "try a smaller batch or a shorter context",
         )  # fmt: skip
 
 

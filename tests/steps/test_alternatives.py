@@ -76,6 +76,8 @@ def test_a_workload_that_fits_has_no_suggestion() -> None:
 
 def test_a_batch_that_fits_in_no_layout_is_reported() -> None:
     assert f"up to {MAX_GPUS} or narrower weights" in warning("gpt2-xl", "a100", batch=10**6)
+    options: dict[str, Any] = {"phase": "train", "dtype": "bf16", "batch": 64, "seq": 4096, "micro_batch": 1}
+    assert warning("llama-3.1-70b", "h100", **options).endswith("`roof plan --train` combines them")
 
 
 @pytest.mark.parametrize("model", ["gpt-oss-20b", "deepseek-v2-lite", "t5-large", "qwen3-next-80b-a3b-instruct"])
