@@ -168,8 +168,11 @@ class Cost:
 
     @property
     def intensity(self) -> Number:
-        """Arithmetic intensity in FLOPs per byte (matmul and vector FLOPs)."""
-        return self.flops / self.bytes
+        """Arithmetic intensity in FLOPs per byte (matmul and vector FLOPs); 0 without bytes."""
+        try:
+            return self.flops / self.bytes
+        except ZeroDivisionError:  # no comparison: it would be a case of a traced number
+            return 0
 
     def __add__(self, other: Cost) -> Cost:
         return Cost(

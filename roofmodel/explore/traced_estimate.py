@@ -47,7 +47,7 @@ from roofmodel.errors import WorkloadError
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.algebra import Number
 from roofmodel.numbers.traced import Cases, Trace, Undecided, results
-from roofmodel.options.values import Optimizer, Phase
+from roofmodel.options.values import RECOMPUTATIONS, Optimizer, Phase
 from roofmodel.options.workload import DECLARED, Options
 from roofmodel.steps.capacity import usable_memory
 from roofmodel.steps.options import (
@@ -117,7 +117,7 @@ def variants(arch: Architecture) -> Iterator[Variant]:
     """The variants of a model; only the first of several with the same operators."""
     for phase in (phase for phase in phases_of(arch) if phase not in UNTRACED_PHASES):
         operator_lists = list[Any]()
-        for ways in product(*(DECLARED[option].choices for option in Variant._fields[1:])):
+        for ways in product(DECLARED["attention"].choices, DECLARED["mla"].choices, RECOMPUTATIONS):
             variant = Variant(phase, *ways)
             (step,) = workload(arch, **variant._asdict())[0].steps()
             if (operators := phases.operators(arch, step)) not in operator_lists:

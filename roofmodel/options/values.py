@@ -27,6 +27,8 @@ REQUESTS_PER_CLIENT = 10
 """Requests of each client of a benchmark in a closed loop."""
 Optimizer = Literal["adam", "adam8bit", "momentum", "sgd"]
 States = Literal["fp32", "bf16", "int8"]  # of an optimizer
+RECOMPUTATIONS = ("none", "selective", "full")
+"""The values of `--recompute` that name no modules."""
 RECOMPUTED_MODULES = ("attention", "mlp", "activation", "norm", "moe", "op")
 """What `--recompute selective:MODULES` recomputes (`counting/training/recomputation.py`)."""
 AttentionMode = Literal["flash", "eager"]
@@ -171,11 +173,12 @@ def layer_counts(option: str, value: object) -> str:
 
 def recomputation(option: str, value: object) -> str:
     """`none`, `selective`, `full`, or modules such as `selective:norm+activation`. Raises WorkloadError for others."""
-    kinds = ("none", "selective", "full")
     if not isinstance(value, str) or not value.startswith("selective:"):
-        if value in kinds:
-            return str(value)
-        raise WorkloadError(Option(option), f": unknown value {shorten(value)}{choices(str(value), kinds)}")
+        if isinstance(value, str) and value in RECOMPUTATIONS:
+            return value
+        raise WorkloadError(
+            Option(option), f": unknown value {shorten(value)}{choices(shorten(value), RECOMPUTATIONS)}"
+        )
     for name in re.split(r"[+,]", value.partition(":")[2]):
         if name not in RECOMPUTED_MODULES:
             raise WorkloadError(

@@ -31,7 +31,7 @@ from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.layers import Patches
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number
-from roofmodel.options.values import MEMORY_UTILIZATION, ContextExchange, ProgressCallback, no_progress
+from roofmodel.options.values import MEMORY_UTILIZATION, RECOMPUTATIONS, ContextExchange, ProgressCallback, no_progress
 from roofmodel.options.workload import DECLARED, DEFAULTS, Options, valid
 from roofmodel.plan.layouts import (
     Formats,
@@ -100,7 +100,7 @@ if TYPE_CHECKING:
 DEFAULT_SEQ = 4096
 TOKENS_PER_STEP = 2**22
 """Tokens of a step where the batch is not given: 4 M, as GPT-3 and Llama 3 used (arXiv 2005.14165, 2407.21783)."""
-RECOMPUTE: dict[str, tuple[str, ...]] = {"flash": ("none", "full"), "eager": ("none", "selective", "full")}
+RECOMPUTE: dict[str, tuple[str, ...]] = {"flash": ("none", "full"), "eager": RECOMPUTATIONS}
 """By kind of attention. Flash attention always recomputes the scores, so `selective` would change nothing."""
 CONTEXT_TOKENS = 4096
 """Tokens that each GPU has of a sequence, at least, if the number of GPUs that share it is not given."""

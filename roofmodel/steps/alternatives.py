@@ -17,6 +17,7 @@ from roofmodel.models.architecture import Architecture
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number
 from roofmodel.numbers.traced import Trace
+from roofmodel.options.values import RECOMPUTATIONS
 from roofmodel.steps.capacity import needed_bytes, server_starts, usable_memory
 from roofmodel.steps.options import half_with_pipe, workload
 from roofmodel.steps.parallelism import possible_tp
@@ -108,8 +109,7 @@ def _cheapest_first(work: Workload) -> Iterator[tuple[str, Any]]:
         return
     if work.parallel.weight_copies > 1 and not work.parallel.zero:
         yield "zero", 1
-    kinds = ("none", "selective", "full")
-    for kind in kinds[kinds.index(work.recompute.partition(":")[0]) + 1 :]:
+    for kind in RECOMPUTATIONS[RECOMPUTATIONS.index(work.recompute.partition(":")[0]) + 1 :]:
         if kind == "full" or work.attention == "eager":
             yield "recompute", kind
     if work.parallel.weight_copies > 1 and work.parallel.zero < 3 and work.options.data_parallel is None:

@@ -45,6 +45,8 @@ def test_every_label_is_of_an_operator_that_exists() -> None:
             "glm5_next_text",
             "inkling_text",
             "axk2",
+            "longcat_flash",
+            "dots3_note_text",
             "afmoe",
             "minimax",
             "minimax_m3_vl_text",

@@ -136,7 +136,7 @@ MODEL_TYPES: dict[str, tuple[str, ...]] = {
     ),
     "latent_attention": (
         "deepseek_v2", "deepseek_v3", "deepseek_v32", "glm_moe_dsa", "glm4_moe_lite", "axk1", "axk2",
-        "mistral4", "minicpm3", "youtu", "mistral_large4_text", "dots3_note_text", "longcat_flash",
+        "mistral4", "minicpm3", "youtu", "dots3_note_text", "longcat_flash", "mistral_large4_text",
     ),
     "hyper_connections": (
         "deepseek_v4", "hy_v4", "glm5_next_text",

@@ -130,7 +130,7 @@ COUNT_OR_FLAGS = FieldType(
 )
 INDEXED = "indexed_attention"
 DOTS_KINDS = FieldType(
-    lambda v: isinstance(v, list) and set(v) <= {FULL, INDEXED, SLIDING} and not {FULL, INDEXED} <= set(v),
+    lambda v: isinstance(v, list) and (all(k in (FULL, SLIDING) for k in v) or all(k in (INDEXED, SLIDING) for k in v)),
     f"a list of {SLIDING!r} and either {INDEXED!r} or {FULL!r}, one per layer",
 )
 DOTS_WINDOW_SIZES = {
