@@ -23,12 +23,14 @@ from roofmodel.measure.layer_kernels import (
     Columns,
     delta_rule_kernel,
     encoder_attention,
+    index_choice,
+    index_scores,
     latent_batched_gemm,
     latent_core,
     mamba2_filter,
+    streams,
 )
 from roofmodel.measure.routing import ExpertGroups, busiest_gpu
-from roofmodel.measure.sparse_kernels import index_choice, index_scores, streams
 from roofmodel.models.layers import MLP, Attention, MoE, Norm
 from roofmodel.numbers.algebra import minimum
 

@@ -214,8 +214,7 @@ class Options(NamedTuple):
     logits: Annotated[
         Logits | None,
         Declared(
-            WORKLOAD,
-            "Positions for which the LM head computes logits (default: last in prefill, all in forward).",
+            WORKLOAD, "Positions for which the LM head computes logits (default: last in prefill, all in forward)."
         ),
     ] = None
     memory_format: Annotated[
@@ -397,9 +396,7 @@ class Options(NamedTuple):
     no_reshard: Annotated[
         bool,
         Declared(
-            PARALLELISM,
-            "Training: with --zero 3, layers stay gathered between forward and backward pass.",
-            check=flag,
+            PARALLELISM, "Training: with --zero 3, layers stay gathered between forward and backward pass.", check=flag
         ),
     ] = False
     memory_utilization: Annotated[
@@ -450,8 +447,7 @@ class Options(NamedTuple):
     overlap: Annotated[
         Overlap,
         Declared(
-            PARALLELISM,
-            "Training: which communication overlaps with computation: what the engine overlaps, or none.",
+            PARALLELISM, "Training: which communication overlaps with computation: what the engine overlaps, or none."
         ),
     ] = "engine"
     routing: Annotated[
@@ -512,9 +508,7 @@ MAX_IN_FLIGHT = 100_000
 MAX_ENGINES = 256
 Draft = Annotated[
     Model | None,
-    Declared(
-        SPECULATION, "Draft model of speculative decoding, or mtp for the multi-token prediction of the model itself."
-    ),
+    Declared(SPECULATION, "Draft model of speculative decoding, or mtp for the model's multi-token prediction."),
 ]
 DraftTokens = Annotated[
     int | None, Declared(SPECULATION, "Tokens drafted per step (default: 3).", minimum=1, maximum=64)
@@ -541,9 +535,7 @@ class ServeRequest(NamedTuple):
     requests: Annotated[
         float | str | None,
         Declared(
-            REQUESTS,
-            "Rate of requests that arrive at random, in place of --concurrency: 5/s or 300/min.",
-            check=requests_per_second,
+            REQUESTS, "Rate of random arrivals, in place of --concurrency: 5/s or 300/min.", check=requests_per_second
         ),
     ] = None
     replicas: Annotated[int, Declared(REQUESTS, "Copies of the engine and its GPUs (default: 1).", minimum=1)] = 1

@@ -277,7 +277,7 @@ def straggler_notes(device: Device, work: Workload) -> Iterator[Text]:
 
 def straggler_note(gpus: int, which: str) -> AnswerNote:
     """That the wait for the slowest of so many GPUs is not counted, and how long it may be."""
-    from roofmodel.timing.replicas import slowest_of
+    from roofmodel.timing.collectives import slowest_of
 
     return AnswerNote(
         f"the wait for the slowest of {which} is not counted: about {slowest_of(gpus):.1%} of a step if GPUs differ in "

@@ -8,7 +8,7 @@
 - `shards`: with ZeRO 2 and 3, the next layer is gathered and the gradients of the previous one are reduced during the
   computation of a layer. The root and the first layer are gathered before the forward pass computes; the gradients of
   the first layer and of the root are reduced after the backward pass has ended. Kernels take longer meanwhile, as with
-  DistributedDataParallel (`timing/replicas.py`).
+  DistributedDataParallel (`timing/collectives.py`).
 - `context_parallel`: around a ring of n GPUs, keys and values are sent during all but one of the n kernels of
   attention, in the backward pass also their gradients. Kernels take longer meanwhile, as with DistributedDataParallel.
 - `tensor_parallel`: the collectives of a sharded sequence overlap with GEMMs as in TransformerEngine by default
@@ -37,8 +37,8 @@ from roofmodel.numbers.algebra import Number, is_just, maximum, minimum
 from roofmodel.steps.placed import NO_TIME, Placed, ReplicaTimes, sum_of
 from roofmodel.steps.placed import placed as placed_on
 from roofmodel.steps.replicas import is_of_shards
+from roofmodel.timing.collectives import contention_seconds
 from roofmodel.timing.engine import Timing
-from roofmodel.timing.replicas import contention_seconds
 from roofmodel.timing.roofline import link_bandwidth
 from roofmodel.timing.timing import Expected
 

@@ -3,7 +3,7 @@
 `ddp`: PyTorch's DistributedDataParallel. Each gradient is copied into a bucket, which is divided by the number of
 replicas, and back: also on one GPU. Before each forward pass, the buffers of batch norms are broadcast as one tensor;
 the GPU waits while the host slices it and copies each buffer. The gradients of the last microbatch are exchanged
-during its backward pass (`timing/replicas.py`).
+during its backward pass (`timing/collectives.py`).
 
 `dataparallel`: torch.nn.DataParallel. One process broadcasts the weights from the first GPU, runs all replicas in
 threads that share one interpreter, gathers the outputs and sums the gradients on the first GPU. Nothing overlaps. The
@@ -32,8 +32,7 @@ from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.layers import Norm
 from roofmodel.numbers.algebra import Number
 from roofmodel.steps.placed import NO_TIME, Placed, ReplicaTimes, sum_of
-from roofmodel.timing.engine import Timing
-from roofmodel.timing.replicas import (
+from roofmodel.timing.collectives import (
     BUCKET_BYTES,
     CHUNK_BYTES,
     COPY_LAUNCH,
@@ -42,6 +41,7 @@ from roofmodel.timing.replicas import (
     exposed_seconds,
     slowest_of,
 )
+from roofmodel.timing.engine import Timing
 from roofmodel.timing.roofline import link_bandwidth, place
 from roofmodel.timing.timing import Expected, expect_elementwise
 

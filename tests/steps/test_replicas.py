@@ -12,7 +12,7 @@ from roofmodel.models import hub
 from roofmodel.steps.estimate import estimate, totals
 from roofmodel.steps.phase import PhaseEstimate
 from roofmodel.steps.placed import NO_TIME, sum_of
-from roofmodel.timing.replicas import slowest_of
+from roofmodel.timing.collectives import slowest_of
 from roofmodel.timing.timing import Expected, expect_elementwise
 
 V100 = Device.load("v100")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roofmodel.timing.replicas import (
+from roofmodel.timing.collectives import (
     BUCKET_BYTES,
     FIRST_BUCKET_BYTES,
     REPLICA_SPREAD,
