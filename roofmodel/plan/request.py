@@ -29,7 +29,7 @@ from roofmodel.options.values import (
 from roofmodel.options.workload import DECLARED, REMOVED, TRAINING, WORKLOAD, Acceptance, Draft, DraftTokens, valid
 from roofmodel.sweep import grid
 
-MAX_GPUS = 4096
+MAX_GPUS: dict[PlanKind, int] = {"service": 4096, "training": 2**20}
 MOST_SEARCHED_GPUS = 1024
 """GPUs that are tried where their number is not given."""
 MODES = ("mixed", "disaggregated")
@@ -71,7 +71,7 @@ Gpus = Annotated[
         WORKLOAD,
         "Number of GPUs; a service or a training run uses at most these.",
         minimum=1,
-        maximum=MAX_GPUS,
+        maximum=MAX_GPUS["training"],
         example=8,
     ),
 ]
@@ -82,7 +82,7 @@ PaidGpus = Annotated[
         "Number of GPUs; a service or a training run uses at most these (with --requests, default: as few as suffice, "
         "up to 1024).",
         minimum=1,
-        maximum=MAX_GPUS,
+        maximum=MAX_GPUS["service"],
         example=8,
     ),
 ]
@@ -268,7 +268,7 @@ def restrictions(options: Mapping[str, Any], plan: PlanKind) -> dict[str, list[A
         if values is None:
             continue
         if DECLARED[option].kind == "count":
-            highest = min(int(DECLARED[option].maximum), MAX_GPUS)
+            highest = min(int(DECLARED[option].maximum), MAX_GPUS[plan])
             found[option] = grid.numbers(option, values, DECLARED[option].minimum, highest)
         else:
             found[option] = [valid(option, value) for value in grid.names(values)]

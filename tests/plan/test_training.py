@@ -190,6 +190,12 @@ def test_a_run_uses_fewer_gpus_where_no_layout_divides_the_batch_among_all() -> 
     )
 
 
+def test_a_run_may_use_more_gpus_than_a_service() -> None:
+    """As many as Llama 3.1 405B (arXiv 2407.21783, table 4)."""
+    found = planned(gpus=16384, batch=16384, tp=1, pp=1, cp=1, zero=1, micro_batch=1, recompute="none")
+    assert found.ranked[0].candidate.gpus == 16384
+
+
 def test_counts_beyond_64_bits_are_planned_exactly() -> None:
     """10^8 tokens of GPT-2 XL: 48 layers of at least 4 x 1600 x 10^16 / 2 FLOPs of attention; 64 bits hold 9.2e18.
 
