@@ -371,7 +371,7 @@ class Step(NamedTuple):
     `batch` is what one replica computes at once, in each of `microbatches`; counts are those of one GPU. `source` is
     the number of encoder tokens per sequence. A training step without an `optimizer` ends with the gradients. A decode
     with a `chunk` computes prompt tokens in the same pass (`mixed_step.py`). `gradients` and `logits` are the formats
-    in which an engine keeps both in training; None: those of weights and activations. They change memory only. With
+    in which an engine keeps both in training; None: those of weights and activations. They change memory and time. With
     `adapters`, only they are trained. `stored` is the format of sharded weights, if they are gathered in another one.
     `recipe` names how GEMMs below 16 bits train.
     """

@@ -199,7 +199,11 @@ def _with_variant(engine: Engine, key: str, value: str) -> Engine:
             Option("engine_option"), f": {key} of {engine.name} has no value {value!r}{choices(value, values)}"
         )
     changed = dict(values[value])
-    if "training" in changed and engine.training:
+    if "training" in changed:
+        if engine.training is None:
+            raise EngineError(
+                Option("engine_option"), f": {key}={value} is for training, and {engine.name} only serves"
+            )
         changed["training"] = engine.training._replace(**changed["training"])
     return engine._replace(**changed)
 

@@ -76,7 +76,10 @@ def _summary(service: ServingEstimate) -> Iterator[tuple[str, str]]:
     yield "requests", _requests(service)
     phase = service.mean_step.phases[0]
     yield "limited by", f"mean step: {answer.describe_limit(phase)}"
-    yield from answer.describe_power((phase,))
+    for title, text in answer.describe_power((phase,)):
+        per_token = service.joules_per_token
+        energy = "" if per_token is None else f", {per_token:.3g} J per output token"
+        yield title, f"{text.rpartition(', ')[0]} in the mean step{energy}"
     yield "memory", answer.describe_memory(service.mean_step)
 
 

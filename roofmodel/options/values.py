@@ -176,9 +176,8 @@ def recomputation(option: str, value: object) -> str:
     if not isinstance(value, str) or not value.startswith("selective:"):
         if isinstance(value, str) and value in RECOMPUTATIONS:
             return value
-        raise WorkloadError(
-            Option(option), f": unknown value {shorten(value)}{choices(shorten(value), RECOMPUTATIONS)}"
-        )
+        known_values = (*RECOMPUTATIONS, "selective:MODULES")
+        raise WorkloadError(Option(option), f": unknown value {shorten(value)}{choices(shorten(value), known_values)}")
     for name in re.split(r"[+,]", value.partition(":")[2]):
         if name not in RECOMPUTED_MODULES:
             raise WorkloadError(

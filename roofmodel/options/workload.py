@@ -263,7 +263,7 @@ class Options(NamedTuple):
         Declared(
             TRAINING,
             "Activations recomputed in the backward pass: none, selective (the attention scores), full (layers), or "
-            "selective:norm+activation: of attention, mlp, activation, norm, moe, op (torchtitan's, by operator).",
+            "modules, as in selective:norm+mlp: attention, mlp, activation, norm, moe, op (torchtitan's, by operator).",
             check=recomputation,
             plans=("training",),
             plan_help="Search only these (default: none and full, with --attention eager also selective).",

@@ -5,6 +5,7 @@ these records. `scripts/options` writes the keyword types of the two functions f
 record to the search.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NamedTuple, TypeVar
 
@@ -271,5 +272,7 @@ def restrictions(options: Mapping[str, Any], plan: PlanKind) -> dict[str, list[A
             highest = min(int(DECLARED[option].maximum), MAX_GPUS[plan])
             found[option] = grid.numbers(option, values, DECLARED[option].minimum, highest)
         else:
+            if option == "recompute" and isinstance(values, str):  # selective:norm,mlp is one value
+                values = re.split(r",(?=none|selective|full)", values)
             found[option] = [valid(option, value) for value in grid.names(values)]
     return found

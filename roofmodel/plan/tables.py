@@ -239,12 +239,12 @@ TRAINING_CANDIDATES = Table(
             meaning="false where the device is not calibrated, so that all times are lower bounds",
         ),
         Column("vpp", value="candidate.choices.vpp", meaning="the layout"),
-        Column("cp_kind", value="candidate.choices.cp_kind", meaning="the options of these names"),
         Column("batch", value="candidate.run.batch", meaning="sequences of a step"),
         Column(None, "recompute", value="candidate.choices.recompute"),
         Column(
             "micro_batch", "microbatch", COUNT, "candidate.micro_batch", meaning="sequences per replica and microbatch"
         ),
+        Column("cp_kind", value="candidate.choices.cp_kind", meaning="the options of these names"),
         Column("recompute", value="candidate.choices.recompute", meaning="the options of these names"),
         Column(
             "sequence_parallel", value="candidate.choices.sequence_parallel", meaning="the options of these names"

@@ -15,6 +15,7 @@ from roofmodel.engines.engine import Engine
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.algebra import Number
 from roofmodel.options.values import AttentionMode, ContextExchange, EngineName
+from roofmodel.options.workload import DEFAULTS
 from roofmodel.plan.candidate import Shares, is_bound
 from roofmodel.plan.layouts import TrainingLayout
 from roofmodel.plan.ranking import (
@@ -137,8 +138,13 @@ def training_name(candidate: TrainingCandidate) -> str:
 
 
 def training_layout(candidate: TrainingCandidate) -> str:
-    """The sizes above 1 of the layout and of the pipeline schedule: `tp 8 pp 4 dp 2 vpp 2`."""
-    return layout_text(candidate.layout) + (f" vpp {candidate.choices.vpp}" if candidate.choices.vpp > 1 else "")
+    """The sizes above 1 of the layout and of the pipeline schedule, and an exchange that is no ring: `tp 8 pp 4 dp 2
+    vpp 2`, `dp 4 cp 2 ulysses`."""
+    kind = candidate.choices.cp_kind
+    words = [layout_text(candidate.layout)]
+    words += [kind] * (candidate.layout.cp > 1 and kind != DEFAULTS["cp_kind"])
+    words += [f"vpp {candidate.choices.vpp}"] * (candidate.choices.vpp > 1)
+    return " ".join(words)
 
 
 class TrainingPiece(NamedTuple):

@@ -38,7 +38,7 @@ from roofmodel.serve.simulation import ClientLoad, LoopResult, StepSeconds, gap_
 from roofmodel.serve.step_table import KINDS, StepTable
 from roofmodel.serve.totals import ServiceTimes
 from roofmodel.steps.capacity import fewest_requests
-from roofmodel.steps.estimate import Estimate, estimate
+from roofmodel.steps.estimate import Estimate, energy_totals, estimate
 from roofmodel.steps.placed import under_load
 
 APPLICABLE = (
@@ -75,6 +75,18 @@ class ServingEstimate(NamedTuple):
     def times(self) -> ServiceTimes:
         """The expected times, or the bounds where there are none."""
         return self.bound if self.expected is None else self.expected
+
+    @property
+    def joules_per_token(self) -> float | None:
+        """Joules of all GPUs of an engine for an output token: their power in the mean step x TPOT, which contains the
+        steps with prompts, / sequences of a step. None where the device states no power, and where other engines
+        compute the prompts.
+        """
+        (phase,) = self.mean_step.phases
+        watts = energy_totals(phase)["power_watts"]
+        if watts is None or self.expected is None or self.prefill is not None:
+            return None
+        return float(watts * phase.step.parallel.gpus * self.expected.tpot / self.loop.decodes)
 
 
 def service(

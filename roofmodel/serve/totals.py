@@ -79,8 +79,8 @@ TOTALS = Table(
         ),
         Column(
             "wait_seconds", "wait", SECONDS, lambda s: s.expected and s.expected.waiting, priority=2,
-            meaning="the part of `ttft_seconds` between the arrival at the engine and the first chunk of the prompt, "
-            "and for a place in a decode engine",
+            meaning="mean time between the arrival at the engine and the first chunk of the prompt, and for a place in "
+            "a decode engine, without the first requests of all clients",
         ),
         Column(
             "transfer_seconds", unit=SECONDS, value="prefill.transfer",
@@ -95,6 +95,11 @@ TOTALS = Table(
         Column(
             "output_tokens_per_second", "tokens/s", RATE, lambda s: output_rate(s.expected, s.mean_osl),
             meaning="output tokens of all engines per second",
+        ),
+        Column(
+            "joules_per_token",
+            meaning="energy of all GPUs for an output token, with its share of the prompt: all steps have the power of "
+            "the mean step; null where the device's file states no power, and with separate engines",
         ),
         Column(
             "output_tokens_per_second_per_gpu", "tokens/s/GPU", RATE,

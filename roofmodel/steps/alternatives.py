@@ -13,7 +13,7 @@ from roofmodel.counting.tensors import FORMATS
 from roofmodel.counting.workload import Workload
 from roofmodel.devices.device import Device
 from roofmodel.errors import Option, Text, WarningNote, WorkloadError, joined
-from roofmodel.models.architecture import Architecture
+from roofmodel.models.architecture import Architecture, Network
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number
 from roofmodel.numbers.traced import Trace
@@ -72,7 +72,7 @@ def fitting_notes(
     if alternatives:
         yield WarningNote(f"the workload does not fit on {device.id}; it fits with ", joined(" or with ", alternatives))
     else:
-        trains = "train" in work.phases
+        trains = "train" in work.phases and not isinstance(arch.body, Network)
         yield WarningNote(
             f"the workload does not fit on {device.id}, nor with ", Option("tp"), " or ", Option("pp"),
             f" up to {MAX_GPUS}{'' if trains else ' or narrower weights'}; ",

@@ -269,7 +269,7 @@ def exchange_notes(estimates: Sequence[PhaseEstimate]) -> Iterator[str]:
 def straggler_notes(device: Device, work: Workload) -> Iterator[Text]:
     """The wait for the slowest GPU of a replica, which a training step does not include: of the steps that the authors
     of Megatron-LM published for one replica, the expected times are right without it."""
-    in_replica = int(work.parallel.tp * work.parallel.pp)
+    in_replica = int(work.parallel.tp * work.parallel.cp * work.parallel.pp)
     if work.phases == ("train",) and device.calibration is not None and in_replica > 1:
         several = work.parallel.weight_copies > 1
         yield straggler_note(in_replica, f"the {in_replica} GPUs of a replica" if several else f"{in_replica} GPUs")

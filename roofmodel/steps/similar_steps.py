@@ -26,14 +26,14 @@ from roofmodel.timing.roofline import Placement, place
 class SimilarSteps:
     """Training steps of one model on one device, whose layers have the same operators.
 
-    `step` is one of them. All have its sizes of a microbatch, number formats, tensor and expert parallelism, and
-    sequence parallelism.
+    `step` is one of them. All have its sizes of a microbatch, format of computation, tensor and expert parallelism,
+    and sequence parallelism. Weights may have another format where replicas shard them.
     """
 
     def __init__(self, arch: Architecture, device: Device, step: Step, engine: Engine) -> None:
         self._arch, self._device, self._dtype = arch, device, step.widths.compute
         self._timing = Timing(device, engine)
-        self._operators: dict[str, tuple[Operator, ...]] = {}  # of the whole model, by kind of attention
+        self._operators: dict[tuple[Any, ...], tuple[Operator, ...]] = {}  # of the whole model
         self._shares: dict[tuple[Any, ...], TrainingShare] = {}
         self._placements: dict[tuple[Any, ...], Placement] = {}
         self._times: dict[tuple[Any, ...], Run] = {}
@@ -44,12 +44,13 @@ class SimilarSteps:
         Sends to the next stage depend on the number of GPUs with the same weights, `copies`; None: any number.
         """
         parallel = step.parallel
-        key = (parallel.pp, parallel.vpp, parallel.stage, copies, step.attention)
-        if step.attention not in self._operators:
+        whole = (step.attention, step.widths, step.stored)
+        key = (parallel.pp, parallel.vpp, parallel.stage, copies, *whole)
+        if whole not in self._operators:
             first = step._replace(parallel=parallel._replace(pp=1, vpp=1, stage=0))
-            self._operators[step.attention] = passes.one_pass(self._arch, first)
+            self._operators[whole] = passes.one_pass(self._arch, first)
         if key not in self._shares:
-            self._shares[key] = TrainingShare(self._arch, step, model_operators=self._operators[step.attention])
+            self._shares[key] = TrainingShare(self._arch, step, model_operators=self._operators[whole])
         return self._shares[key]
 
     def states(self, step: Step) -> Number:

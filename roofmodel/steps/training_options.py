@@ -12,7 +12,7 @@ from roofmodel.counting.training.step import MOMENTS, optimizer_state_bytes
 from roofmodel.counting.workload import Adapters, Step, Workload
 from roofmodel.errors import AnswerNote, Message, Option, Text, WorkloadError, choices, ignored, shorten
 from roofmodel.models.architecture import Architecture, Network
-from roofmodel.models.layers import Attention, AttentionPart, CompressedAttention, LatentAttention, Part
+from roofmodel.models.layers import Attention, AttentionPart, CompressedAttention, LatentAttention, MoE, Part
 from roofmodel.numbers.algebra import Number, ceil_div, plain
 from roofmodel.options.values import seconds_of
 from roofmodel.options.workload import Options
@@ -82,6 +82,8 @@ def training_notes(arch: Architecture, options: Options, casts: bool, recipe: st
         yield Message(
             Option("recompute", "selective"), " changes nothing: flash attention always recomputes the scores"
         )
+    if options.recompute == "selective:moe" and not any(isinstance(part, MoE) for part in parts):
+        yield Message(Option("recompute", "selective:moe"), f" changes nothing: {arch.name} has no experts")
     if any(_has_indexer(part) for part in parts):
         yield (
             "the indexer receives no gradient, as in the reference code; its own training loss is not counted, its "

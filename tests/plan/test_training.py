@@ -190,6 +190,23 @@ def test_a_run_uses_fewer_gpus_where_no_layout_divides_the_batch_among_all() -> 
     )
 
 
+def test_the_memory_of_a_sharding_stage_does_not_depend_on_the_others_that_are_searched() -> None:
+    """torchtitan shards fp32 weights, and keeps those in 16 bits that it does not shard."""
+    options: dict[str, Any] = {"engine": "torchtitan", "tp": 1, "pp": 1, "cp": 1, "recompute": "none", "micro_batch": 1}
+    alone, together = (
+        {ranked.candidate.memory for zero in stages for ranked in planned(**options, zero=zero, top=99).ranked}
+        for stages in ((0, 3), ("0,3",))
+    )
+    assert len(alone) > 1
+    assert alone == together
+
+
+def test_an_exchange_that_a_model_does_not_allow_leaves_the_others() -> None:
+    """25 heads cannot be divided among 2 GPUs; a ring needs no heads."""
+    found = planned(seq=1024, cp=2, cp_kind="ulysses,ring", tp=1, pp=1)
+    assert {ranked.candidate.choices.cp_kind for ranked in found.ranked} == {"ring"}
+
+
 def test_a_run_may_use_more_gpus_than_a_service() -> None:
     """As many as Llama 3.1 405B (arXiv 2407.21783, table 4)."""
     found = planned(gpus=16384, batch=16384, tp=1, pp=1, cp=1, zero=1, micro_batch=1, recompute="none")

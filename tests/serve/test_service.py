@@ -26,6 +26,15 @@ def test_the_bound_is_below_the_interval_and_the_interval_contains_the_expected_
         assert 0 < found[f"bound_{name}_seconds"] <= low <= found[f"{name}_seconds"] <= high
 
 
+def test_the_energy_of_a_token_contains_the_prompts() -> None:
+    """All GPUs draw their power while they compute: watts x GPUs / tokens per second, without pauses of the clients."""
+    found = totals(tp=2, isl=4096)
+    drawn = found["power_watts"] * 2 / found["output_tokens_per_second"]
+    assert 0.9 * drawn < found["joules_per_token"] < drawn
+    assert found["joules_per_token"] > 1.3 * found["energy_joules"] * 2 / 32  # of a step without prompts
+    assert totals(hw="a100")["joules_per_token"] is None  # no power in its file
+
+
 def test_a_single_client_sees_a_prefill_and_decodes() -> None:
     """One request at a time: the latencies of the two phases alone, with the mean context of the decodes."""
     found = totals(concurrency=1, sustained="off")

@@ -98,3 +98,13 @@ def test_a_sweep_compares_modules() -> None:
     rows = roofmodel.sweep("gpt2", "a100", phase="train", batch=4, recompute=values).to_frame()
     assert list(rows.recompute) == values
     assert list(rows.expected_seconds) == sorted(rows.expected_seconds)
+
+
+def test_experts_are_recomputed_with_the_exchange_of_their_tokens() -> None:
+    """Replicas that share experts: tokens are permuted, sent and collected again. No MLP without experts is there."""
+    repeated = {"moe": set[str](), "mlp": set[str]()}
+    for module, names in repeated.items():
+        (phase,) = step("mixtral-8x7b-v0.1", f"selective:{module}", batch=4, dp=4, ep=4, seq=64).phases
+        names |= {each.operator.name for each in phase.placed if each.operator.stage == "recomputation"}
+    assert {"mlp.permute", "mlp.dispatch", "mlp.collect", "mlp.expert_down", "mlp.router"} <= repeated["moe"]
+    assert repeated["mlp"] == set()

@@ -9,7 +9,7 @@ et al., arXiv 2205.05198). `selective:MODULES` recomputes modules of each layer,
 - `mlp`: an MLP without experts, with its GEMMs (`mlp`).
 - `activation`: the function between the GEMMs of an MLP or of experts (`moe_act`).
 - `norm`: the norms before attention and MLP (`layernorm`).
-- `moe`: a layer of experts with its router and shared experts (`moe`).
+- `moe`: a layer of experts with its router, the exchange of its tokens and shared experts (`moe`).
 - `op`: torchtitan's selective checkpointing by operator (torchtitan/distributed/activation_checkpoint.py): the results
   of attention, of collectives that reduce or exchange and of the first, third, ... GEMM of each layer are kept,
   everything else is repeated.
@@ -27,7 +27,7 @@ from roofmodel.counting.operator import Operator
 
 SCORE_KINDS = ("bmm", "softmax", "dropout")
 """Kinds of the attention operators on scores, whose size is quadratic in the length."""
-_OF_EXPERTS = re.compile(r"mlp\.(?:router|choose|expert|combine|dispatch|shared)")
+_OF_EXPERTS = re.compile(r"mlp\.(?:router|choose|expert|permute|dispatch|collect|combine|zero_experts|shared)")
 _KEPT_KINDS = ("gemm", "grouped_gemm", "attention")
 
 
@@ -85,8 +85,9 @@ def _is_in(operator: Operator, module: str, is_second: bool) -> bool:
             return is_second
         return operator.collective is None and kind not in _KEPT_KINDS
     if module == "activation":
-        return kind == "elementwise" and name.endswith("activation")
+        return kind == "elementwise" and operator.group.endswith("mlp") and name.endswith("activation")
     if module == "norm":
         return kind == "norm" and operator.group.endswith("norm")
-    is_expert = bool(_OF_EXPERTS.search(name))
-    return operator.group.endswith("mlp") and is_expert == (module == "moe")
+    if _OF_EXPERTS.search(name):
+        return module == "moe"
+    return module == "mlp" and operator.group.endswith("mlp")
