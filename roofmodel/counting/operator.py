@@ -306,7 +306,7 @@ class Operator:
     def multiplies_unconverted_weights(self) -> bool:
         """Whether a factor of the operator is a parameter to which a weight format below 16 bits does not apply, or its
         result the gradient of one."""
-        gradients = (Tensor(t.name.removeprefix("grad.").removeprefix("sum."), t.axes) for t in self.lines[0].outputs)
+        gradients = (Tensor(t.name.removeprefix("grad."), t.axes) for t in self.lines[0].outputs)
         return any(map(self.widths.keeps_working_format, (*self.lines[0].factors, *gradients)))
 
     @property

@@ -366,7 +366,7 @@ class Widths(NamedTuple):
         return self.dtype if self.dtype.name == name else FORMATS[name]
 
     def format(self, tensor: Tensor) -> Format:
-        """The storage format of a tensor; a gradient has the format of its tensor."""
+        """The storage format of a tensor; a gradient has the format of its tensor, if it has none of its own."""
         if tensor.is_cached:
             return self.kv
         if tensor.name.startswith("index."):
@@ -376,8 +376,10 @@ class Widths(NamedTuple):
         if tensor.name.startswith("state."):
             return self.state if tensor.name == "state.master" else self.moments or self.state
         name = tensor.name.removeprefix("grad.")
-        if self.by_matrix and name not in self.unconverted and (own_format := dict(self.by_matrix).get(name)):
-            return own_format
+        if self.by_matrix and name not in self.unconverted:
+            own_formats = dict(self.by_matrix)
+            if own_format := own_formats.get(tensor.name) or own_formats.get(name):
+                return own_format
         if name.startswith("W_") and name not in self.unconverted:
             return self.weights
         return self.others if name[0].isupper() else self.dtype

@@ -29,7 +29,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from roofmodel.counting.operator import Operator
-from roofmodel.counting.tensors import FORMATS, Format, Tensor
+from roofmodel.counting.tensors import FORMATS, Format
 from roofmodel.devices.device import Device
 from roofmodel.engines.engine import Engine
 from roofmodel.engines.engine_file import AllReduce
@@ -170,10 +170,9 @@ def _adding(operator: Operator, form: Format) -> Operator:
     line, widths = operator.lines[0], operator.widths
     if not line.contracted:
         return operator
-    total = Tensor(line.outputs[0].name.replace("grad.", "sum.", 1), line.outputs[0].axes)
-    added = replace(line, terms=(*line.terms, total), outputs=(total,))
+    (total,) = line.outputs
     widths = widths._replace(by_matrix=(*widths.by_matrix, (total.name, form)))
-    return replace(operator.with_widths(widths), lines=(added,))
+    return replace(operator.with_widths(widths), lines=(replace(line, terms=(*line.terms, total)),))
 
 
 class Timing(NamedTuple):

@@ -281,8 +281,10 @@ def operator_format_key(operator: Operator, dtype: str) -> str:
         return format_key("fp32", "fp32")
     if operator.kind != "attention":
         matrix = next((tensor for tensor in line.factors if tensor.is_parameter), None) if line.contracted else None
-        if line.contracted and widths.by_matrix and line.outputs[0].name.startswith("grad."):
-            matrix = line.factors[1]  # of a training recipe, also without a weight
+        if line.contracted and line.outputs[0].name.startswith("grad."):
+            name = line.factors[1].name.removeprefix("grad.")
+            if name in dict(widths.by_matrix):  # of a training recipe, also without a weight
+                matrix = line.factors[1]
         return format_key(dtype, widths.format(matrix).name if matrix else dtype)
     return format_key(dtype, widths.kv.name)
 

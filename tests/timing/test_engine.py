@@ -19,6 +19,7 @@ from roofmodel.steps.options import workload
 from roofmodel.steps.phase import phase_estimate, stage_time
 from roofmodel.steps.placed import Placed
 from roofmodel.timing.engine import Timing
+from roofmodel.timing.parameter_sets import operator_format_key
 from roofmodel.timing.timing import expect, expect_elementwise, gemm_work
 
 A100 = Device.load("a100")
@@ -330,6 +331,19 @@ def test_a_gemm_adds_the_gradient_of_a_weight_to_a_sum_in_fp32() -> None:
                     weights = counted.batch * counted.m * counted.n
                     adding = counted._replace(bytes=counted.bytes + 6 * weights, c=4)
                     assert run == pytest.approx(adding if is_summed else counted)
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp8", "fp8_block", "mxfp8", "tf32"])
+def test_adding_to_a_sum_does_not_change_the_kernel_of_a_gradient(dtype: str) -> None:
+    phase = estimate(load("llama-3.2-1b"), Device.load("b200"), phase="train", dtype=dtype, engine="megatron").phases[0]
+    timing, compute = Timing(Device.load("b200"), Engine.load("megatron")), phase.step.widths.compute
+    gradients = [each.operator for each in phase.placed if each.operator.name.endswith(".grad_weight")]
+    for operator in gradients:
+        run = timing.executed(operator)
+        own = operator.compute_dtype(compute)
+        assert run.compute_dtype(compute) == own
+        assert operator_format_key(run, own) == operator_format_key(operator, own)
+    assert len(gradients) > 5
 
 
 def test_a_model_without_dropout_has_none() -> None:
