@@ -34,8 +34,6 @@ BATCHED_GEMMS = {"mla_gen_pre": "attention.absorb_k", "mla_gen_post": "attention
 SEPARATE_FILTERS = "qkv3"
 """End of the name of a kernel that filters queries, keys and values one after another."""
 CHUNK = 64  # tokens; of all implementations
-
-
 KEPT = 2048
 """Tokens that DeepSeek-V3.2 and GLM-5 keep."""
 _NORM = Norm("rmsnorm", bias=False)

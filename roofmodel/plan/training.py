@@ -206,9 +206,9 @@ def layouts_of(
     recomputing = _recomputation(restricted.get("recompute"), run.attention)
     sharding = restricted.get("sequence_parallel", DECLARED["sequence_parallel"].choices)
     kinds = restricted.get("cp_kind", (DEFAULTS["cp_kind"],))
-    shared = {kind: _context_sizes(arch, run, kind, restricted.get("cp"), len(kinds) == 1) for kind in kinds}
+    shared = {kind: _context_sizes(arch, run, kind, restricted.get("cp")) for kind in kinds}
     if not any(shared.values()):
-        _context_sizes(arch, run, kinds[0], restricted.get("cp"))
+        _context_sizes(arch, run, kinds[0], restricted.get("cp"), required=True)
     cps = sorted({cp for sizes in shared.values() for cp in sizes})
     return [
         (layout, Choices(vpp, recomputation, sharded, stage, kind))
@@ -222,7 +222,7 @@ def layouts_of(
 
 
 def _context_sizes(
-    arch: Architecture, run: TrainingRun, kind: ContextExchange, wanted: Sequence[int] | None, required: bool = True
+    arch: Architecture, run: TrainingRun, kind: ContextExchange, wanted: Sequence[int] | None, required: bool = False
 ) -> list[int]:
     """The numbers of GPUs that share a sequence: those given, else 1 and the powers of two that leave each GPU at least
     `CONTEXT_TOKENS` tokens. Raises WorkloadError where one is `required` and the model allows none of those given."""
