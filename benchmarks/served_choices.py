@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.errors import by_name
 from benchmarks.served_rows import RowErrors, model_of
-from roofmodel.steps.parallelism import has_experts
+from roofmodel.models.architecture import has_experts
 
 SMALLEST_FRONT = 3
 """Concurrencies of a front."""

@@ -34,7 +34,7 @@ from roofmodel.engines.engine import Engine
 from roofmodel.engines.engine_file import Host
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.hub import load
-from roofmodel.options.workload import ServeRequest
+from roofmodel.options.serving import ServeRequest
 from roofmodel.plan.layouts import Formats, Layout
 from roofmodel.serve.service import ServingEstimate, service
 from roofmodel.serve.totals import ServiceTimes

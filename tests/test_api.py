@@ -27,8 +27,9 @@ from roofmodel import cli
 from roofmodel.cli import COMMANDS
 from roofmodel.measure import stopwatch
 from roofmodel.options.keywords import EstimateOptions, GridOptions, ServiceOptions, TrainingOptions, WorkloadOptions
+from roofmodel.options.serving import ServeRequest
 from roofmodel.options.values import declared_options
-from roofmodel.options.workload import DECLARED, DEFAULTS, ServeRequest
+from roofmodel.options.workload import DECLARED, DEFAULTS
 from roofmodel.plan.request import ServiceRequest, TrainingRequest
 from tests.plot.test_place import SMALL
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 from roofmodel.devices.device import Hardware
 from roofmodel.errors import Option, Text, WorkloadError
 from roofmodel.options import values
+from roofmodel.options.serving import ServeRequest, requests_of
 from roofmodel.options.signature import checked, lists_request
 from roofmodel.options.values import Model, PathLike, ProgressCallback, no_progress
-from roofmodel.options.workload import ServeRequest, requests_of
 from roofmodel.report.base import PICTURES, Result
 from roofmodel.report.command import CommandLine
 from roofmodel.report.document import Document

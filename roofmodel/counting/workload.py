@@ -3,15 +3,12 @@
 A pass has the numbers of its tokens and of its query-key pairs, and the number of experts that it uses.
 """
 
-from collections import Counter
-from collections.abc import Callable, Sequence
-from math import log1p
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 from roofmodel.counting.tensors import FORMATS, STATE_FORMATS, Widths, number_format
 from roofmodel.engines.engine import Engine
-from roofmodel.models.layers import MoE
-from roofmodel.numbers.algebra import Number, ceil_div, expm1, half, is_just, mean, minimum, power, quotient, whole
+from roofmodel.numbers.algebra import Number, ceil_div, half, is_just, mean, minimum, quotient, whole
 from roofmodel.options.values import (
     AttentionMode,
     ContextExchange,
@@ -47,66 +44,6 @@ class Routing(NamedTuple):
 
 
 UNIFORM = Routing()
-
-
-class ExpertLoad(NamedTuple):
-    """The load of one GPU: token-expert pairs, and experts that at least one token chose."""
-
-    pairs: Number
-    touched: Number
-
-
-def expert_load(moe: MoE, routing: Routing, tokens: Number, gpus: Number) -> ExpertLoad:
-    """The load of one of the `gpus` that share the experts, for this number of tokens.
-
-    An expert takes at most `capacity` times the mean number of tokens; the rest are dropped. Under uniform routing all
-    GPUs have the mean load; otherwise the load is that of the busiest GPU. The experts of
-    `same` are spread over the GPUs as evenly as possible. With a file, consecutive experts are on one GPU. Experts
-    without computation are on no GPU; the last numbers of a file are theirs.
-    """
-    if routing.shares:
-        load = _busiest(moe, routing.shares, tokens, gpus)
-    elif routing.name == "same":
-        touched = ceil_div(moe.common_mlps, gpus)
-        load = ExpertLoad(tokens * touched, touched)
-    else:
-        load = ExpertLoad(mean(tokens * moe.active_mlps, gpus), mean(touched_experts(moe, tokens), gpus))
-    if routing.capacity is None or (routing.capacity >= 1 and routing == UNIFORM._replace(capacity=routing.capacity)):
-        return load
-    accepted = routing.capacity * tokens * moe.active / moe.choices
-    return load._replace(pairs=minimum(load.pairs, accepted * load.touched))
-
-
-def touched_experts(moe: MoE, tokens: Number) -> Number:
-    """Expected number of experts that at least one token chose, under uniform routing."""
-    return moe.experts * (1 - power(1 - moe.active / moe.choices, tokens))
-
-
-def _busiest(moe: MoE, shares: Sequence[float], tokens: Number, gpus: Number) -> ExpertLoad:
-    chosen = choice_probabilities(shares, int(moe.active))[: int(moe.experts)]
-    here = len(chosen) // int(gpus)
-    busiest = max((chosen[start : start + here] for start in range(0, len(chosen), here)), key=sum)
-    touched: Number = 0
-    for probability, experts in Counter(busiest).items():
-        touched = touched + experts * (1 if probability == 1 else -expm1(tokens * log1p(-probability)))
-    pairs = tokens * (moe.active if is_just(gpus, 1) and not moe.zero_experts else sum(busiest))
-    return ExpertLoad(pairs, touched)
-
-
-def choice_probabilities(shares: Sequence[float], active: int) -> list[float]:
-    """The probability of each expert to be among the `active` experts of a token; they sum to `active`.
-
-    A token chooses an expert once at most: where `active` x share exceeds 1, the probability is 1, and the other
-    experts have the rest in proportion to their shares.
-    """
-    certain: set[int] = set()
-    while True:
-        rest = sum(share for expert, share in enumerate(shares) if expert not in certain)
-        scale = (active - len(certain)) / rest if rest else 0.0
-        more = {e for e, share in enumerate(shares) if e not in certain and share * scale >= 1}
-        if not more:
-            return [1.0 if expert in certain else share * scale for expert, share in enumerate(shares)]
-        certain |= more
 
 
 class Adapters(NamedTuple):
@@ -191,6 +128,16 @@ class Parallel(NamedTuple):
         """GPUs with the same weights, which add their gradients: of all replicas, and of all parts of a sequence."""
         return self.dp if is_just(self.cp, 1) else self.dp * self.cp  # a product of traced numbers is another number
 
+    @property
+    def interleaves(self) -> bool:
+        """Whether the stages of a pipeline have several model chunks each."""
+        return bool(self.pp > 1 and self.vpp > 1)
+
+    def batch_divisor(self, trains: bool, micro_batch: int | None) -> int:
+        """The divisor of the batch: whole microbatches on all replicas, and for an interleaved pipeline a multiple of
+        the number of stages (Narayanan et al., arXiv 2104.04473, section 2.2)."""
+        return int(self.dp * (micro_batch or 1) * (self.pp if trains and self.interleaves else 1))
+
     def gpus_of_stage(self, trains: bool) -> Number:
         """GPUs of a pipeline stage that communicate; replicas do if they train or share experts."""
         return self.tp * self.weight_copies if trains or self.experts_span_replicas else self.tp
@@ -211,6 +158,8 @@ class Parallel(NamedTuple):
 
 
 ONE_GPU = Parallel()
+FULL = 3
+"""The stage of ZeRO that shards weights."""
 
 
 class Workload(NamedTuple):
@@ -297,7 +246,7 @@ class Workload(NamedTuple):
         """The number formats of the operators: fully sharded weights are gathered in the working format at most."""
         widths = self.widths
         is_wider = widths.weights.bits > widths.dtype.bits and not self.engine.autocast
-        return widths._replace(weights=widths.dtype) if self.parallel.zero == 3 and is_wider else widths
+        return widths._replace(weights=widths.dtype) if self.parallel.zero == FULL and is_wider else widths
 
     @property
     def widths(self) -> Widths:
@@ -475,7 +424,7 @@ def attended(step: Step, window: Number | None, evicts: bool = True, chunked: bo
     if step.attention == "eager":
         window, chunked = window if evicts else None, False
     if step.cached and step.passes > 1:
-        last, first = (_unmasked_pairs(n, window, chunked) for n in (step.context + step.passes, step.context))
+        last, first = (unmasked_pairs(n, window, chunked) for n in (step.context + step.passes, step.context))
         return mean(last - first, step.passes)
     if window is None:
         return step.context + step.tokens
@@ -499,13 +448,11 @@ def pairs(step: Step, window: Number | None, causal: bool, evicts: bool = True, 
         return mean(longer - shorter, step.passes)
     if not masked or step.passes > 1:
         return step.tokens * attended(step, window, evicts, chunked)
-    behind = _unmasked_pairs(step.context + step.tokens, window, chunked) - _unmasked_pairs(
-        step.context, window, chunked
-    )
+    behind = unmasked_pairs(step.context + step.tokens, window, chunked) - unmasked_pairs(step.context, window, chunked)
     return behind if causal else 2 * behind - step.tokens
 
 
-def _unmasked_pairs(n: Number, window: Number | None, chunked: bool) -> Number:
+def unmasked_pairs(n: Number, window: Number | None, chunked: bool) -> Number:
     """Unmasked pairs of n tokens: the sum over i <= n of min(i, W), or of the position of i in its chunk."""
     if chunked and window is not None:
         return n // window * half(window * (window + 1)) + half(n % window * (n % window + 1))
@@ -513,81 +460,8 @@ def _unmasked_pairs(n: Number, window: Number | None, chunked: bool) -> Number:
     return half(reach * (reach + 1)) + (n - reach) * reach
 
 
-def attended_blocks(step: Step, size: Number, blocks: Number) -> Number:
-    """Number of key positions that are read where each query attends to `blocks` of `size` keys.
-
-    The block of the query is one of them. A decode reads the blocks that its query selects; the queries of a prefill
-    together select nearly all. Eager attention reads all.
-    """
-    if step.phase != "decode" or step.attention == "eager":
-        return attended(step, None)
-    if step.passes > 1:
-        return pairs_in_blocks(step, size, blocks)
-    return minimum(step.context, (blocks - 1) * size + step.context % size) + step.tokens
-
-
-def pairs_in_blocks(step: Step, size: Number, blocks: Number) -> Number:
-    """Query-key pairs per head of causal attention to `blocks` of `size` keys; all pairs under eager attention."""
-    if step.attention == "eager":
-        return pairs(step, None, causal=True)
-
-    def in_blocks(n: Number) -> Number:
-        """The keys of n queries: their own block up to themselves, and up to `blocks` - 1 earlier blocks."""
-        return _unmasked_pairs(n, size, chunked=True) + size * (_blocks_of_queries(n, size, blocks) - n)
-
-    return _added_by_new_tokens(step, in_blocks)
-
-
-def query_block_pairs(step: Step, size: Number, blocks: Number | None = None) -> Number:
-    """Pairs of a query and a block of `size` keys that is not ahead of it; with `blocks`, at most so many per query."""
-    return _added_by_new_tokens(step, lambda n: _blocks_of_queries(n, size, blocks))
-
-
-def entries(step: Step, ratio: Number) -> Number:
-    """Compressed entries of `ratio` tokens each that are complete after the pass; the mean over the passes."""
-    if step.cached and step.passes > 1:
-        return _added_by_new_tokens(step, lambda n: _entries_of_queries(n, ratio, None))
-    return step.mean_of(lambda tokens: (step.context + tokens) // ratio)
-
-
-def new_entries(step: Step, ratio: Number) -> Number:
-    """Compressed entries that the new tokens of a pass complete."""
-    return _added_by_new_tokens(step, lambda n: n // ratio)
-
-
-def entry_pairs(step: Step, ratio: Number, kept: Number | None = None) -> Number:
-    """Pairs of a query and a complete compressed entry, at most `kept` per query; all pairs under eager attention."""
-    if step.attention == "eager" and step.cached and step.passes > 1:
-        return step.tokens * entries(step, ratio)
-    if step.attention == "eager":
-        return step.mean_of(lambda tokens: tokens * ((step.context + tokens) // ratio))
-    return _added_by_new_tokens(step, lambda n: _entries_of_queries(n, ratio, kept))
-
-
-def _entries_of_queries(n: Number, ratio: Number, kept: Number | None) -> Number:
-    """The sum over i <= n of min(i // ratio, kept)."""
-    most = n // ratio if kept is None else minimum(n // ratio, kept)
-    return ratio * half(most * (most - 1)) + (n - most * ratio + 1) * most
-
-
-def _blocks_of_queries(n: Number, size: Number, blocks: Number | None) -> Number:
-    """Each query's own block and the earlier ones, at most `blocks`: sum over i <= n of min(ceil(i / size), blocks)."""
-    full, rest = n // size, n % size
-    if blocks is None:
-        return size * half(full * (full + 1)) + rest * (full + 1)
-    few = minimum(full, blocks)
-    return size * (half(few * (few + 1)) + (full - few) * blocks) + rest * minimum(full + 1, blocks)
-
-
-def _added_by_new_tokens(step: Step, total: Callable[[Number], Number]) -> Number:
-    """What the new tokens of a pass add to `total(n)`, a sum over the first n tokens; the mean over the passes."""
-    if step.cached and step.passes > 1:
-        return step.tokens * mean(total(step.context + step.passes) - total(step.context), step.passes)
-    return step.mean_of(lambda tokens: total(step.context + tokens) - total(step.context))
-
-
 def _pairs_of_all_passes(n: Number, window: Number | None, masked: bool, chunked: bool) -> Number:
-    """Pairs of passes over 1, 2, ..., n tokens: the sum over i <= n of `_unmasked_pairs(i)`, or of i x i unmasked."""
+    """Pairs of passes over 1, 2, ..., n tokens: the sum over i <= n of `unmasked_pairs(i)`, or of i x i unmasked."""
     if not masked:
         return quotient(n * (n + 1) * (2 * n + 1), 6)
     if chunked and window is not None:
@@ -596,5 +470,5 @@ def _pairs_of_all_passes(n: Number, window: Number | None, masked: bool, chunked
         return each * (window * half(full * (full - 1)) + rest * full) + full * next(pyramids) + next(pyramids)
     reach = n if window is None else minimum(n, window)
     beyond = n - reach
-    triangle = _unmasked_pairs(reach, window, chunked)
+    triangle = unmasked_pairs(reach, window, chunked)
     return quotient(reach * (reach + 1) * (reach + 2), 6) + beyond * triangle + reach * half(beyond * (beyond + 1))

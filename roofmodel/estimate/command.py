@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 from roofmodel.devices.device import Device, Hardware
 from roofmodel.errors import Option, Text, WorkloadError
+from roofmodel.options.serving import ServeRequest, requests_of, serve_request
 from roofmodel.options.signature import checked, lists_request
 from roofmodel.options.values import SERVE, CopyMode, Model
-from roofmodel.options.workload import ServeRequest, requests_of, serve_request
 from roofmodel.report.base import PICTURES, Result
 from roofmodel.report.command import CommandLine
 from roofmodel.report.document import Document

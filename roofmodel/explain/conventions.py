@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roofmodel.counting import textbook_kernels, vector_flops
+from roofmodel.counting.expert_load import touched_experts
 from roofmodel.counting.operator import Collective
 from roofmodel.counting.tensors import FORMATS, Format
 from roofmodel.counting.vector_flops import FlopCount
-from roofmodel.counting.workload import Workload, attended, pairs, touched_experts
+from roofmodel.counting.workload import Workload, attended, pairs
 from roofmodel.errors import Option, joined
 from roofmodel.models.layers import MLP, MoE
 from roofmodel.models.symbols import symbol

@@ -288,6 +288,11 @@ MAX_SUGGESTED_GPUS = 64  # the largest number of GPUs that a message suggests
 MAX_SUGGESTED_EXPERT_GPUS = 1024  # the same for expert parallelism
 
 
+def has_experts(arch: Architecture) -> bool:
+    """Whether any layer is an MoE layer."""
+    return not isinstance(arch.body, Network) and any(isinstance(part, MoE) for part in arch.parts)
+
+
 def shard(arch: Architecture, tp: Number, within: Number) -> Architecture:
     """The shard of one of `tp` GPUs; `within` of them share each expert.
 

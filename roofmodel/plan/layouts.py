@@ -12,12 +12,12 @@ from roofmodel.counting.workload import Parallel
 from roofmodel.devices.device import Device
 from roofmodel.engines.engine import Engine
 from roofmodel.errors import AnswerNote, Option, Text, WarningNote, WorkloadError, joined
-from roofmodel.models.architecture import Architecture
+from roofmodel.models.architecture import Architecture, has_experts
 from roofmodel.models.layers import MoE
 from roofmodel.numbers import units
 from roofmodel.options.workload import DECLARED, DEFAULTS
 from roofmodel.steps.options import auto_dtype, half_with_pipe, has_pipe, runs
-from roofmodel.steps.parallelism import GPUS, has_experts, parallel
+from roofmodel.steps.parallelism import GPUS, parallel
 
 QUANTIZED_COMPUTE = "fp8"
 """The compute format below 16 bits that is searched without being asked for, where the device has it."""

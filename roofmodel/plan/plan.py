@@ -17,7 +17,7 @@ from roofmodel.counting.workload import UNIFORM, Routing
 from roofmodel.devices.device import Device
 from roofmodel.engines.engine import Engine, default_for
 from roofmodel.errors import AnswerNote, Option, Text, WarningNote, WorkloadError, ignored
-from roofmodel.models.architecture import Architecture
+from roofmodel.models.architecture import Architecture, has_experts
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number
 from roofmodel.options.values import EngineName, ProgressCallback, no_progress
@@ -69,7 +69,6 @@ from roofmodel.plan.speculation import (
 from roofmodel.plan.step_times import ServingReplica, replica, stored_weights
 from roofmodel.steps.notes import kernel_notes
 from roofmodel.steps.options import auto_dtype_notes, check_kernels
-from roofmodel.steps.parallelism import has_experts
 from roofmodel.steps.phase import slowest_stage
 from roofmodel.steps.placed import LoadSettings, load_notes, under_load
 from roofmodel.steps.routing import check_routing, read_routing, routing_notes

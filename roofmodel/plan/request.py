@@ -11,6 +11,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 
 from roofmodel.engines.former_options import removed_option
 from roofmodel.errors import Option, WorkloadError, as_text, choices, shorten
+from roofmodel.options.serving import Acceptance, Draft, DraftTokens
 from roofmodel.options.signature import OUTPUT
 from roofmodel.options.values import (
     MAX_SECONDS,
@@ -27,7 +28,7 @@ from roofmodel.options.values import (
     requests_per_second,
     valid_request,
 )
-from roofmodel.options.workload import DECLARED, REMOVED, TRAINING, WORKLOAD, Acceptance, Draft, DraftTokens, valid
+from roofmodel.options.workload import DECLARED, REMOVED, TRAINING, WORKLOAD, valid
 from roofmodel.sweep import grid
 
 MAX_GPUS: dict[PlanKind, int] = {"service": 4096, "training": 2**20}

@@ -15,8 +15,8 @@ from roofmodel.counting.workload import Parallel
 from roofmodel.errors import Option, Text, WorkloadError
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers import units
+from roofmodel.options.serving import MAX_IN_FLIGHT, ServeRequest
 from roofmodel.options.values import settings
-from roofmodel.options.workload import MAX_IN_FLIGHT, ServeRequest
 from roofmodel.plan.disaggregated import cache_of_prompt, service_links, transfer_seconds
 from roofmodel.plan.layouts import Layout
 from roofmodel.plan.serving import largest_batch

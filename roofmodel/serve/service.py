@@ -22,8 +22,8 @@ from roofmodel.engines.engine import Engine, default_for
 from roofmodel.errors import AnswerNote, Option, Text, WorkloadError
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers import units
+from roofmodel.options.serving import ServeRequest
 from roofmodel.options.values import REQUESTS_PER_CLIENT
-from roofmodel.options.workload import ServeRequest
 from roofmodel.plan.layouts import Formats, Layout
 from roofmodel.plan.speculation import Speculation, check_generates, speculation_of
 from roofmodel.plan.step_times import ServingReplica, replica

@@ -34,7 +34,6 @@ from roofmodel.numbers.algebra import Number, is_just, maximum, minimum
 from roofmodel.numbers.traced import Trace, map_cases
 from roofmodel.options.values import MEMORY_UTILIZATION, Phase
 from roofmodel.options.workload import Options
-from roofmodel.steps.parallelism import batch_divisor
 
 SERVED = (("prefill",), ("decode",), ("prefill", "decode"), ("generate",))
 """The phases of a server."""
@@ -325,7 +324,7 @@ def largest_batch(
         return 0
     work, start, total = formula.work, formula.sizes["batch"], total or (lambda sizes: formula.at(sizes).total)
     batch = largest(lambda n: total({"batch": n}), capacity, limit, start)
-    return batch and batch - batch % batch_divisor(work.phases == ("train",), work.parallel, work.micro_batch)
+    return batch and batch - batch % work.parallel.batch_divisor(work.phases == ("train",), work.micro_batch)
 
 
 def largest_context(

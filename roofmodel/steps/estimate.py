@@ -20,7 +20,7 @@ from roofmodel.counting.tensors import FORMATS
 from roofmodel.counting.workload import ONE_GPU, Parallel, Step, Workload
 from roofmodel.devices.device import Device
 from roofmodel.errors import Text
-from roofmodel.models.architecture import Architecture, Stack
+from roofmodel.models.architecture import Architecture, Stack, has_experts
 from roofmodel.models.layers import Attention, AttentionPart, LatentAttention
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number, plain
@@ -48,7 +48,6 @@ from roofmodel.steps.notes import (
     weight_format_notes,
 )
 from roofmodel.steps.options import check_kernels, workload
-from roofmodel.steps.parallelism import has_experts
 from roofmodel.steps.phase import (
     PhaseEstimate,
     StageTime,

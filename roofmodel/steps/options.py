@@ -9,28 +9,19 @@ from itertools import product
 from typing import Any, get_args
 
 from roofmodel.counting.tensors import FORMATS, number_format
-from roofmodel.counting.workload import NO_IMAGE, UNIFORM, Parallel, Workload
+from roofmodel.counting.workload import FULL, NO_IMAGE, ONE_GPU, UNIFORM, Parallel, Workload
 from roofmodel.devices import library
 from roofmodel.devices.calibration import Calibration
 from roofmodel.devices.device import Device
 from roofmodel.engines.engine import Engine, default_for, stated_kernels
 from roofmodel.engines.engine_file import CHOICES
 from roofmodel.errors import Message, Option, Text, WorkloadError, as_text, choices, ignored, not_modeled, shorten
-from roofmodel.models.architecture import Architecture, Network
+from roofmodel.models.architecture import Architecture, Network, has_experts
 from roofmodel.models.layers import LatentAttention, Patches
 from roofmodel.numbers.algebra import Number, maximum, minimum
 from roofmodel.options.values import SERVE, VISION, Phase, pixels_of
 from roofmodel.options.workload import DEFAULTS, REMOVED, Options, valid
 from roofmodel.steps.capacity import default_utilization, serves
-from roofmodel.steps.parallelism import (
-    FULL,
-    check_context,
-    data_parallel,
-    has_experts,
-    overlaps,
-    parallel,
-    with_sharding,
-)
 from roofmodel.steps.placed import load_notes
 from roofmodel.timing.parameter_sets import format_key
 
@@ -102,6 +93,7 @@ def workload(arch: Architecture, device: Device | None = None, **keywords: Any) 
             memory_utilization=default_utilization(engine, device, options, serves(arch, phases))
         )
     if is_training:
+        from roofmodel.steps.parallelism import with_sharding
         from roofmodel.steps.training_options import adapters_of, training_notes
 
         options, sharding_notes = with_sharding(options)
@@ -133,15 +125,13 @@ def workload(arch: Architecture, device: Device | None = None, **keywords: Any) 
         zero=options.zero, hsdp=options.hsdp, reshards=not options.no_reshard,
         stage_layers=tuple(map(int, re.split(r"[+,]", options.stage_layers))) if options.stage_layers else (),
     )  # fmt: skip
-    if is_training and options.cp > 1:
-        check_context(arch, options, int(seq))
-    layout, layout_notes = parallel(arch, is_training, options.batch, micro_batch, gpus)
-    layout = layout._replace(
-        wrapper=data_parallel(is_training, options.data_parallel, engine, layout, options.overlap),
-        overlaps=overlaps(is_training, options.data_parallel, engine, options.overlap, layout),
-    )
+    if is_training or gpus != ONE_GPU or micro_batch is not None:
+        from roofmodel.steps.parallelism import checked_layout
+
+        gpus, layout_notes = checked_layout(arch, is_training, options, int(seq), micro_batch, gpus, engine)
+        notes += layout_notes
     of_gpu = seq // options.cp
-    if layout.sequence and of_gpu % options.tp:
+    if gpus.sequence and of_gpu % options.tp:
         tokens_per_gpu = -(-of_gpu // options.tp)
         notes.append(
             Message(
@@ -162,7 +152,7 @@ def workload(arch: Architecture, device: Device | None = None, **keywords: Any) 
             "optimizer": options.optimizer or "adam",
             "adapters": adapters,
             "recipe": recipe,
-            "parallel": layout,
+            "parallel": gpus,
             "micro_batch": micro_batch,
             "unconverted": unconverted_matrices,
             "matrix_formats": matrix_formats,
@@ -172,7 +162,7 @@ def workload(arch: Architecture, device: Device | None = None, **keywords: Any) 
             "options": options,
         },
     )
-    return work, (*notes, *layout_notes)
+    return work, tuple(notes)
 
 
 def options_in_effect(arch: Architecture, work: Workload) -> dict[str, Any]:

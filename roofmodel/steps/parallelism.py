@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from roofmodel.counting.workload import ONE_GPU, Parallel, Workload
+from roofmodel.counting.workload import FULL, ONE_GPU, Parallel, Workload
 from roofmodel.engines.engine import Engine
 from roofmodel.errors import Message, Option, Text, WorkloadError, ignored, joined
 from roofmodel.models.architecture import (
@@ -13,6 +13,7 @@ from roofmodel.models.architecture import (
     MAX_SUGGESTED_GPUS,
     Architecture,
     Network,
+    has_experts,
     obstacles,
     pipeline_obstacles,
     pipeline_runs,
@@ -23,10 +24,28 @@ from roofmodel.options.workload import Options
 
 NO_REPLICAS = Message("no replicas (", Option("dp", 1), ") that could shard optimizer state")
 """Why `zero` is ignored."""
-FULL = 3
-"""The stage of ZeRO that shards weights."""
 GPUS = tuple(ONE_GPU.ways)
 """The options of the parallel layout."""
+
+
+def checked_layout(
+    arch: Architecture,
+    is_training: bool,
+    options: Options,
+    seq: int,
+    micro_batch: int | None,
+    gpus: Parallel,
+    engine: Engine,
+) -> tuple[Parallel, tuple[Text, ...]]:
+    """The layout of a workload with sequences of `seq` tokens: checked, with what its replicas exchange and what the
+    engine overlaps; and notes on options that do not apply. Raises WorkloadError for an impossible one."""
+    if is_training:
+        check_context(arch, options, seq)
+    layout, notes = parallel(arch, is_training, options.batch, micro_batch, gpus)
+    return layout._replace(
+        wrapper=data_parallel(is_training, options.data_parallel, engine, layout, options.overlap),
+        overlaps=overlaps(is_training, options.data_parallel, engine, options.overlap, layout),
+    ), notes
 
 
 def parallel(
@@ -42,7 +61,7 @@ def parallel(
     if layout.cp_kind != "ring" and cp == 1:
         notes.append(ignored("cp_kind", Message("no GPUs share a sequence (", Option("cp", 1), ")")))
         layout = layout._replace(cp_kind="ring")
-    if vpp != 1 and not interleaves(is_training, layout):
+    if vpp != 1 and not (is_training and layout.interleaves):
         notes.append(ignored("vpp", "only training interleaves model chunks" if pp > 1 else "there is one stage"))
         vpp = 1
     _check_stages(arch, pp, vpp)
@@ -65,7 +84,7 @@ def parallel(
             f": {arch.name} has {' and '.join(uneven)}, which cannot be sharded evenly; ",
             _alternatives(arch, tp, copies, ep, batch),
         )
-    divisor = batch_divisor(is_training, layout, micro_batch)
+    divisor = layout.batch_divisor(is_training, micro_batch)
     if batch is not None and (remainder := batch % divisor):
         sizes = {"dp": dp, "micro_batch": micro_batch or 1, "pp": pp * (vpp > 1), "vpp": vpp}
         interleaved = f": interleaved stages need a multiple of {pp} microbatches" if vpp > 1 else ""
@@ -257,17 +276,6 @@ def _context_obstacle(arch: Architecture) -> str | None:
     return None
 
 
-def interleaves(is_training: bool, layout: Parallel) -> bool:
-    """Whether the pipeline is interleaved: several stages train, with several model chunks each."""
-    return is_training and layout.pp > 1 and layout.vpp > 1
-
-
-def batch_divisor(is_training: bool, layout: Parallel, micro_batch: int | None) -> int:
-    """The divisor of the batch: whole microbatches on all replicas, and for an interleaved pipeline a multiple of the
-    number of stages (Narayanan et al., arXiv 2104.04473, section 2.2)."""
-    return int(layout.dp * (micro_batch or 1) * (layout.pp if interleaves(is_training, layout) else 1))
-
-
 def _check_stages(arch: Architecture, pp: int, vpp: int) -> None:
     """Raises WorkloadError if the layers cannot be partitioned into `pp` stages of `vpp` chunks."""
     if pp == 1:
@@ -306,11 +314,6 @@ def refuse_stages(work: Workload, why: str) -> None:
         raise WorkloadError(Option("pp", work.parallel.pp), f": {why}; try ", Option("pp", 1))
     if work.micro_batch is not None:
         raise WorkloadError(Option("micro_batch", work.micro_batch), f": {why}; remove the option")
-
-
-def has_experts(arch: Architecture) -> bool:
-    """Whether any layer is an MoE layer."""
-    return not isinstance(arch.body, Network) and any(isinstance(part, MoE) for part in arch.parts)
 
 
 def expert_groups_nest(tp: int, dp: int, ep: int) -> bool:

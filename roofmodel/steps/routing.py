@@ -11,11 +11,10 @@ from typing import Any, get_args
 from roofmodel.counting.workload import Routing
 from roofmodel.errors import JSON_NUMBER_TOO_LONG, Message, Option, Text, WorkloadError, choices, shorten
 from roofmodel.files.text_files import expand, printable, read_text
-from roofmodel.models.architecture import Architecture
+from roofmodel.models.architecture import Architecture, has_experts
 from roofmodel.models.layers import MoE
 from roofmodel.numbers.algebra import plain
 from roofmodel.options.values import RoutingMode
-from roofmodel.steps.parallelism import has_experts
 
 MODES = get_args(RoutingMode)
 MAX_EXPERTS = 2**16

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from roofmodel.counting.tensors import number_format
 from roofmodel.counting.training.step import MOMENTS, optimizer_state_bytes
-from roofmodel.counting.workload import Adapters, Step, Workload
+from roofmodel.counting.workload import FULL, Adapters, Step, Workload
 from roofmodel.errors import AnswerNote, Message, Option, Text, WorkloadError, choices, ignored, shorten
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.layers import Attention, AttentionPart, CompressedAttention, LatentAttention, MoE, Part
 from roofmodel.numbers.algebra import Number, ceil_div, plain
 from roofmodel.options.values import seconds_of
 from roofmodel.options.workload import Options
-from roofmodel.steps.parallelism import FULL
 
 if TYPE_CHECKING:
     from roofmodel.steps.phase import PhaseEstimate

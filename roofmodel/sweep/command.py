@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TextIO, Unpack
 from roofmodel.devices.device import Device, Hardware
 from roofmodel.errors import Option, OutputError, Text, WorkloadError
 from roofmodel.options import values
+from roofmodel.options.serving import ServeRequest
 from roofmodel.options.signature import checked, lists_axes
 from roofmodel.options.values import (
     SERVE,
@@ -25,7 +26,6 @@ from roofmodel.options.values import (
     check_one_of,
     no_progress,
 )
-from roofmodel.options.workload import ServeRequest
 from roofmodel.report.base import PICTURES, TEXT_FILES, Result
 from roofmodel.report.command import CommandCall, CommandLine
 from roofmodel.report.document import Document

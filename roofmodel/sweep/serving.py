@@ -11,8 +11,9 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import Option, Text, WorkloadError
 from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
+from roofmodel.options.serving import serve_request
 from roofmodel.options.values import SERVE
-from roofmodel.options.workload import DECLARED, serve_request
+from roofmodel.options.workload import DECLARED
 from roofmodel.serve.service import ServingEstimate, service
 from roofmodel.serve.totals import TOTALS, output_rate
 from roofmodel.steps.estimate import complete_totals

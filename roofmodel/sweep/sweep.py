@@ -39,7 +39,7 @@ from roofmodel.steps.notes import (  # fmt: skip
     weight_format_notes,
 )
 from roofmodel.steps.options import check_kernels, default_engine, engine_figures, options_in_effect, workload
-from roofmodel.steps.parallelism import GPUS, batch_divisor
+from roofmodel.steps.parallelism import GPUS
 from roofmodel.steps.phase import slowest_stage
 from roofmodel.steps.placed import power_notes, under_load
 from roofmodel.steps.routing import read_routing, routing_notes
@@ -278,7 +278,7 @@ def _all_cases(
 ) -> Iterator[GridCase]:  # fmt: skip
     """The cases of batches that can be divided evenly among replicas and stages, then of the other batches."""
     batches, sizes = lengths.get("batch", (1,)), {option: chosen.get(option, 1) for option in GPUS}
-    divisor = batch_divisor(chosen.get("phase") == "train", Parallel(**sizes), chosen.get("micro_batch"))
+    divisor = Parallel(**sizes).batch_divisor(chosen.get("phase") == "train", chosen.get("micro_batch"))
     groups = [tuple(n for n in batches if (n % divisor == 0) == even) for even in (True, False)]
     for some in filter(None, groups):
         yield from _cases(arch, device, chosen, {**lengths, "batch": some} if "batch" in lengths else lengths, notes)

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 from roofmodel.numbers import units
+from roofmodel.options.serving import ServeRequest
 from roofmodel.options.values import Declared, declared_options
-from roofmodel.options.workload import ServeRequest
 from roofmodel.report.table import (
     BYTES,
     COUNT,

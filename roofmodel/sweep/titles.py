@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from roofmodel.options.workload import DECLARED, DEFAULTS, PARALLELISM, ServeRequest, key_of
+from roofmodel.options.serving import ServeRequest
+from roofmodel.options.workload import DECLARED, DEFAULTS, PARALLELISM, key_of
 from roofmodel.sweep.case import FORMAT_OPTIONS, LENGTHS, OPTION_COLUMNS
 from roofmodel.sweep.scaling_laws import LawFit, Scaling
 from roofmodel.sweep.sweep import Sweep

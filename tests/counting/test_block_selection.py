@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roofmodel.counting.blocks import operators
-from roofmodel.counting.workload import Step, Workload, attended_blocks, pairs_in_blocks
+from roofmodel.counting.selected_keys import attended_blocks, pairs_in_blocks
+from roofmodel.counting.workload import Step, Workload
 from roofmodel.devices.device import Device
 from roofmodel.models.config import architecture
 from roofmodel.options.values import AttentionMode, Phase

@@ -13,17 +13,9 @@ import sympy
 from hypothesis import given
 from hypothesis import strategies as st
 
+from roofmodel.counting.expert_load import choice_probabilities, expert_load
 from roofmodel.counting.passes import one_pass
-from roofmodel.counting.workload import (
-    UNIFORM,
-    Routing,
-    Step,
-    Workload,
-    attended,
-    choice_probabilities,
-    expert_load,
-    pairs,
-)
+from roofmodel.counting.workload import UNIFORM, Routing, Step, Workload, attended, pairs
 from roofmodel.models import hub
 from roofmodel.models.layers import MLP, MoE
 from roofmodel.options.values import Phase

@@ -10,8 +10,9 @@ import pytest
 
 from roofmodel.counting import phases
 from roofmodel.counting.blocks import operators
+from roofmodel.counting.expert_load import expert_load
 from roofmodel.counting.operator import Collective, Operator
-from roofmodel.counting.workload import UNIFORM, Parallel, Routing, Workload, expert_load
+from roofmodel.counting.workload import UNIFORM, Parallel, Routing, Workload
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.config import architecture
 from roofmodel.models.layers import MLP, MoE

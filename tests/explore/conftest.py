@@ -8,4 +8,4 @@ import pytest
 @pytest.fixture
 def replicas_as_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
     """Estimates of training in which replicas exchange gradients without overlap, waits and wider sums."""
-    monkeypatch.setattr("roofmodel.steps.options.data_parallel", lambda *_: None)
+    monkeypatch.setattr("roofmodel.steps.parallelism.data_parallel", lambda *_: None)

@@ -13,9 +13,9 @@ from roofmodel.devices.device import Hardware
 from roofmodel.errors import Option, Text, WorkloadError
 from roofmodel.numbers import units
 from roofmodel.options import values
+from roofmodel.options.serving import ServeRequest, requests_of
 from roofmodel.options.signature import checked, lists_request
 from roofmodel.options.values import Model, PathLike
-from roofmodel.options.workload import ServeRequest, requests_of
 from roofmodel.report.base import Result
 from roofmodel.report.document import Block, Document, Facts, Paragraph, Rows
 from roofmodel.report.table import COUNT, SECONDS, Column, Table, Unit

@@ -18,8 +18,8 @@ from roofmodel.errors import AnswerNote, EngineError, Message, Option, RoofError
 from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers import units
+from roofmodel.options.serving import ServeRequest, serve_request
 from roofmodel.options.values import REQUESTS_PER_CLIENT
-from roofmodel.options.workload import ServeRequest, serve_request
 from roofmodel.plan.layouts import Layout, service_layouts
 from roofmodel.profiles.kernel import Evidence
 from roofmodel.roofline.device import identify

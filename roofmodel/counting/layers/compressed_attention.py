@@ -18,8 +18,9 @@ from roofmodel.counting import vector_flops
 from roofmodel.counting.block_context import BlockContext, fused_or_eager, norm_flops, norm_parameters, replicated_input
 from roofmodel.counting.layers.latent_attention import rotary
 from roofmodel.counting.operator import Builder, Operator
+from roofmodel.counting.selected_keys import entries, entry_pairs, new_entries
 from roofmodel.counting.tensors import Sizes
-from roofmodel.counting.workload import Step, attended, entries, entry_pairs, new_entries, pairs
+from roofmodel.counting.workload import Step, attended, pairs
 from roofmodel.models.layers import CompressedAttention, Norm
 from roofmodel.numbers.algebra import Number, minimum, quotient
 

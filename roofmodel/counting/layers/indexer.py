@@ -12,8 +12,9 @@ from dataclasses import replace
 from roofmodel.counting import vector_flops
 from roofmodel.counting.block_context import BlockContext, fused_or_eager, norm_flops, norm_parameters
 from roofmodel.counting.operator import Builder, Operator
+from roofmodel.counting.selected_keys import entries, entry_pairs, new_entries, query_block_pairs
 from roofmodel.counting.tensors import Sizes
-from roofmodel.counting.workload import Step, attended, entries, entry_pairs, new_entries, pairs, query_block_pairs
+from roofmodel.counting.workload import Step, attended, pairs
 from roofmodel.models.layers import BlockSelection, Indexer, LatentAttention, Norm
 from roofmodel.numbers.algebra import Number, minimum, quotient
 

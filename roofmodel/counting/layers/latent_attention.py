@@ -22,8 +22,9 @@ from roofmodel.counting.block_context import (
 from roofmodel.counting.layers.indexer import pooled_pairs, query_scale, select_tokens
 from roofmodel.counting.layers.transformer import gate
 from roofmodel.counting.operator import Builder, Operator, fuse
+from roofmodel.counting.selected_keys import entries
 from roofmodel.counting.tensors import Sizes
-from roofmodel.counting.workload import Step, attended, entries, pairs
+from roofmodel.counting.workload import Step, attended, pairs
 from roofmodel.models.layers import LatentAttention
 from roofmodel.numbers.algebra import is_just, minimum, quotient
 

@@ -24,7 +24,7 @@ from roofmodel.counting.block_context import (
 )
 from roofmodel.counting.operator import Builder, Collective, Operator
 from roofmodel.counting.tensors import Sizes
-from roofmodel.counting.workload import Step, attended, attended_blocks, expert_load, pairs, pairs_in_blocks
+from roofmodel.counting.workload import Step, attended, pairs
 from roofmodel.models.layers import (
     MLP,
     Attention,
@@ -49,6 +49,8 @@ def attention(att: Attention, block: BlockContext) -> Iterator[Operator]:
 
     def keys_and_pairs(step: Step) -> Sizes:
         if att.selection:
+            from roofmodel.counting.selected_keys import attended_blocks, pairs_in_blocks
+
             blocks = att.selection.block_size, att.selection.blocks
             kept = att.selection.blocks * att.selection.block_size
             return {"s": attended_blocks(step, *blocks), "t:s": pairs_in_blocks(step, *blocks), "sparse": kept}
@@ -364,6 +366,8 @@ def experts(moe: MoE, block: BlockContext) -> Iterator[Operator]:
     each GPU sends a token once to each GPU that has any of its experts, in the format of the GEMMs, and receives the
     sum of their outputs (all-to-all).
     """
+    from roofmodel.counting.expert_load import expert_load
+
     step, expert, gpus = block.step, moe.expert, block.step.parallel
     tokens = step.batch * step.tokens
     build = _mlp_builder(expert, block, x=moe.choices, **{"b:t:x": tokens * moe.active})
