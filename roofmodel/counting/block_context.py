@@ -14,7 +14,7 @@ from roofmodel.counting.operator import Builder, Collective, Operator, fuse
 from roofmodel.counting.tensors import Sizes
 from roofmodel.counting.workload import Step
 from roofmodel.models.architecture import Stack
-from roofmodel.models.layers import Norm, Sublayer
+from roofmodel.models.layers import Norm
 from roofmodel.numbers.algebra import Number, ceil_div, is_just, mean, quotient
 
 
@@ -174,7 +174,7 @@ def receive_activations(stack: Stack, step: Step) -> Iterator[Operator]:
     Each tensor-parallel GPU receives a shard and all-gathers the rest (Narayanan et al., arXiv 2104.04473, section
     4.1).
     """
-    part, times, width = _stage_shard(step), stack.stage_slice.received, _residual_width(stack, stack.layers[0][0])
+    part, times, width = _stage_shard(step), stack.stage_slice.received, _residual_width(stack, 0)
     yield from _stage_exchange(width, step, times, _stage_collective("receive", step), f"{part} -> {part}")
     if part == "x[b t dt]":
         collective = Collective("all_gather", step.parallel.tp)
@@ -183,7 +183,7 @@ def receive_activations(stack: Stack, step: Step) -> Iterator[Operator]:
 
 def send_activations(stack: Stack, step: Step) -> Iterator[Operator]:
     """Sends the activations to the next pipeline stage; each tensor-parallel GPU sends a shard."""
-    part, times, width = _stage_shard(step), stack.stage_slice.sent, _residual_width(stack, stack.layers[-1][-1])
+    part, times, width = _stage_shard(step), stack.stage_slice.sent, _residual_width(stack, -1)
     if part == "x[b t dt]":
         collective = Collective("split", step.parallel.tp)
         yield from _stage_exchange(width, step, times, collective, f"x[b t d] -> {part}")
@@ -200,11 +200,13 @@ def _stage_collective(name: str, step: Step) -> Collective:
     return Collective(name, step.parallel.pp, step.parallel.gpus_of_stage(step.phase == "train"))
 
 
-def _residual_width(stack: Stack, sublayer: Sublayer) -> Number:
-    """Elements per token between two pipeline stages, at whose boundary the sublayer is: those of all residual streams,
-    or of the finished sums and the running one."""
+def _residual_width(stack: Stack, end: int) -> Number:
+    """Elements per token between two pipeline stages, before the first layer (`end` 0) or after the last one (-1).
+
+    They are those of all residual streams, or of the finished sums and the running one.
+    """
     if stack.layers_per_sum:
-        return stack.hidden * (sublayer.earlier_sums + 1)
+        return stack.hidden * (stack.layers[end][end].earlier_sums + 1)
     return stack.hidden * (stack.streams.count if stack.streams else 1)
 
 

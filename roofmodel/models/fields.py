@@ -105,6 +105,7 @@ MATRICES = FieldType(lambda v: isinstance(v, tuple), "a tuple of input names per
 LAYER_FLAGS = FieldType(
     lambda v: isinstance(v, list) and all(flag in (0, 1) for flag in v), "a list of 0 and 1, one per layer"
 )
+LAYER_FIELDS = FieldType(lambda v: isinstance(v, list), "a mapping of fields per layer")
 LAYER_SIZES = FieldType(lambda v: isinstance(v, list) and all(map(COUNT.accepts, v)), "a list of sizes, one per layer")
 LABELS = FieldType(
     lambda v: (isinstance(v, dict) and bool(v)) or SIZE.accepts(v),
@@ -254,7 +255,10 @@ FIELDS: dict[str, tuple[FieldType, Any]] = {
     "qk_norm_rotary_only": (FLAG, False),  # only in layers with rotary embedding
     "qk_norm_bias": (FLAG, lambda f: f["norm_bias"]),
     # state spaces and other mixers than attention
-    "mixers": (MIXERS, lambda f: ["attention"] * f["layers"]),  # per layer; `mamba2+attention`: both in parallel
+    "mixers": (
+        MIXERS,
+        lambda f: ["attention"] * f["layers"],
+    ),  # per layer; `mamba2+attention`: both in parallel; empty: none
     "inner_width": (SIZE, lambda f: 2 * f["hidden"]),  # channels
     "state": (SIZE, 16),  # state elements per channel
     "filter": (SIZE, 4),  # width of the causal convolution in tokens
@@ -282,7 +286,9 @@ FIELDS: dict[str, tuple[FieldType, Any]] = {
     "linear_gate_rank": (SIZE, None),  # rank of the decay and gate projections, if they are low-rank
     "linear_full_gate": (FLAG, False),  # the gate projection is a full matrix in any case
     # blocks
+    "layer_fields": (LAYER_FIELDS, None),  # per layer, the fields whose values differ there
     "mlp": (FLAG, True),
+    "linear_mlp": (FLAG, False),  # one square matrix in place of an MLP
     "parallel": (FLAG, False),  # attention and MLP run in parallel
     "parallel_norms": (SIZE, 2),  # 2: a norm each; 1: one norm for both
     "mlp_width": (SIZE, lambda f: 4 * f["hidden"]),
@@ -484,7 +490,7 @@ def _check_layers(checked: _CheckedFields) -> None:
             "use at most one group per layer"
         )
     for field in (
-        "mixers", "layer_types", "rotary_layers", "index_layers", "expert_layers", "post_norm_layers",
+        "mixers", "layer_fields", "layer_types", "rotary_layers", "index_layers", "expert_layers", "post_norm_layers",
         "compressed_ratio", "compressed_overlaps", "latent_sources",
     ):  # fmt: skip
         value = fields[field]

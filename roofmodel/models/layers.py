@@ -421,6 +421,20 @@ class Lightning(NamedTuple):
         return (self.heads * self.head_dim**2,)
 
 
+class LinearMixer(NamedTuple):
+    """One square matrix in place of attention (Puzzle, arXiv 2411.19146, section 2)."""
+
+    width: Number  # inputs
+    bias: bool = False
+
+
+class LinearMLP(NamedTuple):
+    """One square matrix in place of an MLP (the same source)."""
+
+    width: Number  # inputs
+    bias: bool = False
+
+
 class MLP(NamedTuple):
     """An up projection, an activation and a down projection; gated: a third matrix, or one fused with the up matrix."""
 
@@ -488,7 +502,7 @@ class TokenConvolution(NamedTuple):
     activation: str
 
 
-Uncached = MLP | MoE | PerLayerGate | TokenConvolution
+Uncached = LinearMixer | LinearMLP | MLP | MoE | PerLayerGate | TokenConvolution
 """Parts without a cache. The others have `cached`: elements of each cached tensor per sequence, by its length."""
 Part = (
     Attention
@@ -539,6 +553,8 @@ KINDS: dict[type, PartKind] = {
     Lightning: PartKind(("linear_",), {"heads": "heads of linear attention"}),
     ShortConvolution: PartKind((), {"width": "channels of the convolution"}),
     ResidualFilter: PartKind(),
+    LinearMixer: PartKind(("out_",), {"width": "inputs of a linear layer"}),
+    LinearMLP: PartKind(("mlp_",), {"width": "inputs of a linear layer"}),
     MLP: PartKind(("mlp_",), {"width": "columns of the MLP"}),
     MoE: PartKind(("expert_",)),
     PerLayerGate: PartKind(obstacle="per-layer embeddings"),

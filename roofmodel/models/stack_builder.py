@@ -27,6 +27,8 @@ from roofmodel.models.layers import (
     LatentAttention,
     Layer,
     Lightning,
+    LinearMixer,
+    LinearMLP,
     Mamba,
     Mamba2,
     MoE,
@@ -54,7 +56,7 @@ def stack(fields: Fields, *, causal: bool, crosses: bool = False) -> Stack:
         causal=causal,
         embedding=_patches(fields, norm) if fields["patch"] else _embedding(fields, norm),
         layers=tuple(
-            _with_sums(_layer(i, fields, norm, crosses, inner), i, fields["layers_per_sum"])
+            _with_sums(_layer(i, _fields_of_layer(i, fields), norm, crosses, inner), i, fields["layers_per_sum"])
             for i in range(fields["layers"])
             for inner in range(fields["layers_per_group"])
         ),
@@ -65,6 +67,10 @@ def stack(fields: Fields, *, causal: bool, crosses: bool = False) -> Stack:
         streams=_streams(fields),
         layers_per_sum=fields["layers_per_sum"],
     )
+
+
+def _fields_of_layer(index: int, fields: Fields) -> Fields:
+    return {**fields, **fields["layer_fields"][index]} if fields["layer_fields"] else fields
 
 
 def _with_sums(layer: Layer, index: int, block: int) -> Layer:
@@ -149,13 +155,15 @@ def _layer(index: int, fields: Fields, norm: Norm, crosses: bool, inner: int = 0
     # Parallel mixers share one norm.
     mixers = tuple(
         Branch(_mixer(name, index, fields), None if i else first, after, scale, gate_rank, filter=filter_)
-        for i, name in enumerate(fields["mixers"][index].split("+"))
+        for i, name in enumerate(filter(None, fields["mixers"][index].split("+")))
     )
+    mixing = (Sublayer(mixers, closing),) if mixers else ()
     if not fields["mlp"]:
-        return (Sublayer(mixers, closing),)
+        return mixing
     has_experts = fields["experts"] and fields["expert_layers"][index]
     width = fields["kv_shared_mlp_width" if _reuses_keys_and_values(index, fields) else "mlp_width"]
-    mlp = Branch(_mlp(fields, width), before, after, scale, filter=filter_)
+    dense = _linear(LinearMLP, fields) if fields["linear_mlp"] else _mlp(fields, width)
+    mlp = Branch(dense, before, after, scale, filter=filter_)
     out_norm = norm if fields["expert_out_norm"] else after
     experts = Branch(_moe(fields), before, out_norm, gate_rank=gate_rank, filter=filter_)
     if not has_experts:
@@ -170,7 +178,7 @@ def _layer(index: int, fields: Fields, norm: Norm, crosses: bool, inner: int = 0
     if not fields["parallel"]:
         cross_attention = _cross_attention(index, fields, before, after, closing) if crosses else ()
         last = (*_per_layer_gate(fields, after), *_convolution(index, fields, norm))
-        return Sublayer(mixers, closing), *cross_attention, block, *last
+        return *mixing, *cross_attention, block, *last
     (mlp,) = block.branches
     if fields["parallel_norms"] == 1:
         mlp = mlp._replace(before=None)
@@ -325,6 +333,14 @@ def _short_convolution(index: int, fields: Fields) -> ShortConvolution:
     return _part(ShortConvolution, fields, width=fields["hidden"])
 
 
+def _linear(kind: type[Kind], fields: Fields) -> Kind:
+    return _part(kind, fields, width=fields["hidden"])
+
+
+def _linear_mixer(index: int, fields: Fields) -> LinearMixer:
+    return _linear(LinearMixer, fields)
+
+
 def _dense(index: int, fields: Fields) -> MLP:
     return _mlp(fields, fields["mlp_width"])
 
@@ -335,7 +351,7 @@ def _experts(index: int, fields: Fields) -> MoE:
 
 MIXERS: dict[str, type | Callable[[int, Fields], Part]] = {
     "attention": _attends, "mamba": _mamba, "mamba2": Mamba2, "delta_rule": DeltaRule, "lightning": Lightning,
-    "convolution": _short_convolution, "mlp": _dense, "experts": _experts,
+    "convolution": _short_convolution, "mlp": _dense, "experts": _experts, "linear": _linear_mixer,
 }  # fmt: skip
 """The mixers of a layer by their names in the field `mixers`: a kind of part, or the function that builds it."""
 

@@ -56,6 +56,11 @@ EQUIVALENTS = {
         SHAPE | {"attention_bias": True, "num_key_value_heads": 6},
         SHAPE | {"model_type": "qwen2", "num_key_value_heads": 6},
     ),
+    "nemotron-nas": (
+        SHAPE | {"block_configs": [{"attention": {"n_heads_in_group": 3}, "ffn": {"ffn_mult": 5.25}}] * 3},
+        SHAPE
+        | {"model_type": "llama", "num_key_value_heads": 2, "intermediate_size": 256},  # 168, to a multiple of 256
+    ),
     "kimi_k3_text": (KIMI, KIMI | {"model_type": "kimi_linear"}),
     "minimax_m3": (SHAPE | BLOCK_SPARSE, SHAPE | BLOCK_SPARSE | {"model_type": "minimax_m3_vl_text"}),
 }

@@ -31,6 +31,8 @@ from roofmodel.models.layers import (
     CrossAttention,
     DisentangledAttention,
     HeadNorm,
+    LinearMixer,
+    LinearMLP,
     MoE,
     Norm,
     PerLayerGate,
@@ -349,6 +351,23 @@ def position_scores(spec: DisentangledAttention, build: Builder, cache: str) -> 
 def feed_forward(mlp: MLP, block: BlockContext) -> Iterator[Operator]:
     """The MLP: up, activation, down. With a gate: down(act(gate) x up)."""
     return _mlp(_mlp_builder(mlp, block), mlp, "", block.input, block.output)
+
+
+def linear_mixer(part: LinearMixer, block: BlockContext) -> Iterator[Operator]:
+    """One square matrix in place of attention; a GPU has some of its inputs, and a partial sum of its outputs."""
+    yield _square_matrix("attention", part, block)
+
+
+def linear_mlp(part: LinearMLP, block: BlockContext) -> Iterator[Operator]:
+    """One square matrix in place of an MLP, likewise."""
+    yield _square_matrix("mlp", part, block)
+
+
+def _square_matrix(place: str, part: LinearMixer | LinearMLP, block: BlockContext) -> Operator:
+    source, output = block.input.replace(" d]", " c]"), block.output.replace(" d]", " d']")
+    bias = f" + B_{place}_linear[d']" if part.bias else ""
+    build = block.build(c=part.width, **{"d'": block.hidden})
+    return build.operator(f"{place}.linear", place, f"{source} W_{place}_linear[c d']{bias} -> {output}")
 
 
 def experts(moe: MoE, block: BlockContext) -> Iterator[Operator]:

@@ -171,6 +171,7 @@ MODEL_TYPES: dict[str, tuple[str, ...]] = {
 CUSTOM_CODE_MODEL_TYPES: dict[str, tuple[str, ...]] = {
     "custom_code": (
         "baichuan", "qwen", "internlm2", "chatglm", "minicpm", "minimax_m3", "mimo", "kimi_k3_text",
+        "nemotron-nas",
     ),
 }  # fmt: skip
 """Likewise, model types whose code comes with their checkpoints, not with transformers."""

@@ -13,7 +13,8 @@ from roofmodel.models.families import LM, Family, heads
 from roofmodel.models.families.linear_attention import KIMI, LINEAR_CONFIG
 from roofmodel.models.families.llama import GLM, LLAMA, QWEN2
 from roofmodel.models.families.mixture_of_experts import FAMILIES as MOE
-from roofmodel.models.fields import COUNT, FLAG, SIZE, key
+from roofmodel.models.fields import COUNT, FLAG, SIZE, FieldType, key
+from roofmodel.numbers.algebra import ceil_div
 
 
 def _negated(flag: Any) -> Any:
@@ -46,6 +47,59 @@ def _mtp_parameters(f: Any) -> int:
     return int(attention + 3 * hidden * f["mlp_width"] + 5 * hidden + 2 * hidden * hidden)
 
 
+BLOCK_FORM = "a list of one object per layer, with the objects 'attention' and 'ffn'"
+PARTS_OF_BLOCK = {"attention": "n_heads_in_group", "ffn": "ffn_mult"}  # with the key of their size
+UNSUPPORTED_IN_BLOCKS = "sparsify", "window_length", "num_sink_tokens", "unshifted_sink"
+
+
+def _blocks(blocks: Any) -> Any:
+    """`block_configs` of DeciLM, whose sizes are valid; `_layers_of_blocks` needs the fields of the model, too."""
+    if not isinstance(blocks, list):
+        raise ValueError(BLOCK_FORM)
+    for layer, block in enumerate(blocks):
+        parts = {name: block.get(name) for name in PARTS_OF_BLOCK} if isinstance(block, dict) else {}
+        for name, size in PARTS_OF_BLOCK.items():
+            part = parts.get(name)
+            if not isinstance(part, dict):
+                raise ValueError(f"{BLOCK_FORM}; that of layer {layer} is another")
+            if any(part.get(name) for name in UNSUPPORTED_IN_BLOCKS):
+                raise ValueError(f"without {', '.join(UNSUPPORTED_IN_BLOCKS)}, which are not supported: layer {layer}")
+            flags = [part.get(name, False) for name in ("no_op", "replace_with_linear")]
+            if not all(map(FLAG.accepts, flags)):
+                raise ValueError(f"with true or false for 'no_op' and 'replace_with_linear': layer {layer}")
+            valid = SIZE.accepts if size == "n_heads_in_group" else MULTIPLE.accepts
+            if not any(flags) and not valid(part.get(size)):
+                raise ValueError(f"with a positive {size!r} in each block that has attention or an MLP: layer {layer}")
+    return blocks
+
+
+def _mixers_of_blocks(blocks: Any) -> list[str]:
+    """The mixer of each layer; empty: none."""
+    parts = [block["attention"] for block in _blocks(blocks)]
+    return ["" if part.get("no_op") else "linear" if part.get("replace_with_linear") else "attention" for part in parts]
+
+
+def _layers_of_blocks(f: Any) -> list[dict[str, Any]]:
+    """The key-value heads and the MLP of each layer."""
+    if not any(not part.get("no_op") for block in f["blocks"] for part in (block["attention"], block["ffn"])):
+        raise ValueError("no layer has attention or an MLP")
+    layers = []
+    for layer, (block, mixer) in enumerate(zip(f["blocks"], f["mixers"], strict=True)):
+        ffn, is_linear, group = block["ffn"], bool(block["ffn"].get("replace_with_linear")), 1
+        if mixer == "attention":
+            group = block["attention"]["n_heads_in_group"]
+        if f["heads"] % group:
+            raise ValueError(f"layer {layer}: 'n_heads_in_group' {group} does not divide {f['heads']} heads")
+        own = {"kv_heads": f["heads"] // group, "mlp": not ffn.get("no_op"), "linear_mlp": is_linear}
+        if own["mlp"] and not is_linear:
+            own["mlp_width"] = 256 * ceil_div(int(2 * round(ffn["ffn_mult"], 6) * f["hidden"] / 3), 256)
+            if not SIZE.accepts(own["mlp_width"]):
+                raise ValueError(f"layer {layer}: 'ffn_mult' {ffn['ffn_mult']} gives {own['mlp_width']} columns")
+        layers.append(own)
+    return layers
+
+
+MULTIPLE = FieldType(lambda v: type(v) in (int, float) and 0 < v < 10_000, "a positive number")
 FAMILIES: dict[str, Family] = {
     # the 13B model has no rotary embedding: its configs have no max_position_embeddings
     "baichuan": LLAMA.like(
@@ -138,5 +192,19 @@ FAMILIES: dict[str, Family] = {
         layers_per_sum=key("attn_res_block_size", default=0, null=0),
         # the first sublayer has a query and a norm for one sum, which its code does not use
         unused_parameters=lambda f: 2 * f["hidden"] if f["layers_per_sum"] else 0,
+    ),
+    # layers of different sizes that a search has found (Puzzle, arXiv 2411.19146)
+    "nemotron-nas": LLAMA.like(
+        "DeciLM",
+        classes=heads("ForCausalLM", "Model"),
+        switches=dict(
+            blocks=(FieldType(lambda v: isinstance(v, list), BLOCK_FORM), key("block_configs", read=_blocks))
+        ),
+        kv_heads=lambda f: f["heads"],
+        head_dim=lambda f: f["hidden"] // f["heads"],
+        mixers=key("block_configs", read=_mixers_of_blocks),
+        layer_fields=_layers_of_blocks,
+        mlp_width=lambda f: max(layer.get("mlp_width", 1) for layer in f["layer_fields"]),
+        positions=key("max_position_embeddings", default=2048),
     ),
 }

@@ -24,7 +24,6 @@ UNSUPPORTED: dict[str, str] = {
     "mllama_text_model": "layers that attend to an image, between the others",
     "molmo": "a second token table, and several kinds of decoders",
     "muse_spark_text": "learned gates on residual sums",
-    "nemotron-nas": "layers of different sizes, some without attention or MLP",
     "nllb-moe": "experts with a token capacity",
     "phi4_multimodal": "layers for images and sound within the text model",
     "qwen4_exp_text": "gates for each element of residual streams, and tables of hashed n-grams in layers",
