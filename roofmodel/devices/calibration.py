@@ -396,6 +396,9 @@ class Calibration(NamedTuple):
     causal_convolution_update: Sets[StateUpdateTiming] = NOTHING
     delta_rule_prefill: Sets[DeltaRuleTiming] = NOTHING
     delta_rule_decode: Sets[StateUpdateTiming] = NOTHING
+    kda_prefill: Sets[DeltaRuleTiming] = NOTHING
+    kda_decode: Sets[StateUpdateTiming] = NOTHING
+    kda_convolution_update: Sets[StateUpdateTiming] = NOTHING
     index_prefill: Sets[IndexTiming] = NOTHING
     index_decode: Sets[IndexTiming] = NOTHING
     index_choose: Sets[ChoiceTiming] = NOTHING
@@ -437,6 +440,9 @@ TIMINGS: dict[str, Any] = {
     "causal_convolution_update": StateUpdateTiming,
     "delta_rule_prefill": DeltaRuleTiming,
     "delta_rule_decode": StateUpdateTiming,
+    "kda_prefill": DeltaRuleTiming,
+    "kda_decode": StateUpdateTiming,
+    "kda_convolution_update": StateUpdateTiming,
     "index_prefill": IndexTiming,
     "index_decode": IndexTiming,
     "index_choose": ChoiceTiming,
@@ -455,7 +461,8 @@ class DeferredSets(Mapping[str, Mapping[str, Fitted[Any]]]):
     """The sets of a kind that a file takes from another device; they are read when they are first used.
 
     Few models use these kinds, and reading another file takes 10 ms. `read` also returns the differences
-    that widened their intervals.
+    that widened their intervals. Where two devices take a kind from each other, because neither has it, there are no
+    sets.
     """
 
     def __init__(self, read: Callable[[], tuple[Sets[Any], frozenset[str]]]) -> None:
@@ -463,7 +470,11 @@ class DeferredSets(Mapping[str, Mapping[str, Fitted[Any]]]):
 
     @cached_property
     def _sets_and_differences(self) -> tuple[Sets[Any], frozenset[str]]:
-        return self._read()
+        read, self._read = self._read, lambda: (NOTHING, frozenset())  # of a device that takes the kind from this one
+        try:
+            return read()
+        finally:
+            self._read = read
 
     @property
     def _sets(self) -> Sets[Any]:

@@ -197,7 +197,10 @@ def _transferred_sets(kind: str, sets: Sets[Any], changes: _Changes) -> Sets[Any
     return DeferredSets(read) if sets else sets
 
 
-STREAMING = ("elementwise", "causal_convolution", "causal_convolution_update", "delta_rule_decode")
+STREAMING = (
+    "elementwise", "causal_convolution", "causal_convolution_update", "delta_rule_decode", "kda_decode",
+    "kda_convolution_update",
+)  # fmt: skip
 """Kinds of kernels that move data and compute little: their `dram` depends on the device's SMs."""
 
 

@@ -193,8 +193,9 @@ DEFAULT_CASES = {
 KINDS = (
     "gemm", "prefill_attention", "decode_attention", "experts", "encoder_attention", "latent_prefill", "latent_decode",
     "latent_products", "causal_convolution", "causal_convolution_update", "delta_rule_prefill", "delta_rule_decode",
-    "index_prefill", "index_decode", "index_choose", "sparse_prefill", "sparse_decode", "compressed_prefill",
-    "compressed_decode", "block_prefill", "block_decode", "expert_parallel",
+    "kda_prefill", "kda_decode", "kda_convolution_update", "index_prefill", "index_decode", "index_choose",
+    "sparse_prefill", "sparse_decode", "compressed_prefill", "compressed_decode", "block_prefill", "block_decode",
+    "expert_parallel",
 )  # fmt: skip
 """Kinds of kernels of which an engine has its own, as in a device's calibration. Elementwise kernels are the same in
 all engines."""
@@ -283,8 +284,10 @@ class Benchmark(NamedTuple):
     `fills_l2`: B has as many copies as fill L2, at most those. Experts: `gates_all_experts`, also those of models
     without gates; `routes_by_groups`, as a router with groups of experts; `multiplies_reached_tokens`: a token with an
     expert on one of several GPUs is multiplied there by all its experts. Kernels of a delta rule: `filters_keys`: only
-    the keys pass the causal convolution; `stateless_prefill`: a prefill reads and writes no state; `state`: its format.
-    Indexers: `joins_sequences`: scores of compressed entries are of one sequence with the new tokens of all sequences.
+    the keys pass the causal convolution; `stateless_prefill`: a prefill reads and writes no state; `state`: its format;
+    `waits_for_filters`: the time of three filters (`qkv3`) is the host's; `keeps_windows`: the verification of drafts
+    writes the window of a filter after each token. Indexers: `joins_sequences`: scores of compressed entries are
+    of one sequence with the new tokens of all sequences.
     """
 
     gemm_copies: tuple[int, int] = (1, 5)  # of an unknown benchmark, whose weights come mostly from DRAM
@@ -294,6 +297,8 @@ class Benchmark(NamedTuple):
     routes_by_groups: bool = False
     multiplies_reached_tokens: bool = False
     filters_keys: bool = False
+    waits_for_filters: bool = False
+    keeps_windows: bool = False
     stateless_prefill: bool = False
     state: str = "fp32"
     joins_sequences: bool = False

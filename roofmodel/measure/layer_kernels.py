@@ -77,10 +77,12 @@ def delta_rule_kernel(c: Columns, widths: Widths) -> Operator:
     benchmark, is_filter = c["benchmark"], "conv" in c["kernel"]
     if benchmark.filters_keys and is_filter:
         return _filter(c, widths, c["k_heads"] * c["k_dim"])
-    separate = c["kernel"].endswith(SEPARATE_FILTERS)
+    is_kda = c["op"] == "kda"
+    if is_filter and benchmark.waits_for_filters and c["kernel"].endswith(SEPARATE_FILTERS):
+        raise WorkloadError(f"{c['op']}: {c['kernel']} was launched without a graph: the time is the host's; skipped")
     mixer = DeltaRule(
         c["k_heads"], c["v_heads"], c["k_dim"], c["v_dim"], c["d_conv"], CHUNK, "silu",
-        projections=(("q",), ("k",), ("v",)) if separate else (("qkv",),), decay_per_channel=c["op"] == "kda",
+        projections=(("q",), ("k",), ("v",)) if is_kda else (("qkv",),), decay_per_channel=is_kda,
     )  # fmt: skip
     state_widths = widths if is_filter else widths._replace(kv=FORMATS[benchmark.state])
     step = _step(c, state_widths, stateless=benchmark.stateless_prefill, is_filter=is_filter)
@@ -107,8 +109,10 @@ def _filter(c: Columns, widths: Widths, channels: Any) -> Operator:
 def _step(c: Columns, widths: Widths, stateless: bool = False, is_filter: bool = False) -> Step:
     """The pass of a row; `stateless`: without a state before and after a prefill.
 
-    The verification of `seq` draft tokens (`verify`) updates the state once per token and keeps each of them. It reads
-    the state once: with as many reads as writes, that is (1 + seq) / 2 updates.
+    The verification of `seq` draft tokens (`verify`) reads the state once. A scan writes it after each token: with as
+    many reads as writes, that is (1 + seq) / 2 updates. A filter with a window of r tokens moves 2 r + 2 elements of a
+    channel in an update; a verification reads and writes seq tokens, reads r elements of the window, and writes r once
+    or after each token (`keeps_windows`).
     """
     if not c["phase"]:
         raise WorkloadError(f"{c['op']}: phase is empty; known: {', '.join(PHASES)}")
@@ -116,8 +120,12 @@ def _step(c: Columns, widths: Widths, stateless: bool = False, is_filter: bool =
         raise WorkloadError(f"{c['op']}: unknown phase {shorten(c['phase'])}; known: {', '.join(PHASES)}")
     if c["phase"] == "context":
         return Step("forward" if stateless else "prefill", c["batch"], c["seq"], 0, "flash", 1, widths)
-    updates = c["seq"] if is_filter else (1 + c["seq"]) / 2
-    batch = c["batch"] * (updates if c["phase"] == "verify" else 1)
+    updates: Any = 1
+    if c["phase"] == "verify":
+        tokens, window = c["seq"], c["d_conv"]
+        windows = tokens if c["benchmark"].keeps_windows else 1
+        updates = (2 * tokens + window * (1 + windows)) / (2 + 2 * window) if is_filter else (1 + tokens) / 2
+    batch = c["batch"] * updates
     return Step("decode", batch, 1, 1, "flash", 1, widths)
 
 

@@ -22,6 +22,7 @@ from roofmodel.engines.engine import benchmark_of
 from roofmodel.engines.engine_file import Benchmark
 from roofmodel.errors import ProfileError, WorkloadError, choices, shorten
 from roofmodel.files.text_files import decode
+from roofmodel.measure.layer_kernels import SEPARATE_FILTERS
 from roofmodel.measure.operations import AT_MOST, OPERATIONS, PRECISIONS, widths, with_groups, without_gates
 from roofmodel.numbers.algebra import Number
 from roofmodel.timing.formula import chip, dram_share, l2_bytes
@@ -226,6 +227,7 @@ def groups(table: Table) -> tuple[list[RowGroup], Array]:
             for some in _by_kernel(op, shape):
                 part = {name: values[some] for name, values in shape.items()}
                 operator = OPERATIONS[op].operator({**texts, **part}, widths(PRECISIONS[dtype], kv or None))
+                kernel = kernel.removesuffix(f"_{SEPARATE_FILTERS}")  # the same kernel, three times
                 label = " ".join(filter(None, (texts["engine"], OPERATIONS[op].label, kernel)))
                 row_groups.append(
                     RowGroup(op, PRECISIONS[dtype].compute, label, l2, benchmark, here[valid][some], part, operator)

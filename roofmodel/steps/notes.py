@@ -326,7 +326,8 @@ KERNEL_KINDS = {
     "encoder_attention": "encoder attention", "latent_prefill": "latent prefill attention",
     "latent_decode": "latent decode attention", "latent_products": "absorbed projection",
     "causal_convolution": "causal convolution", "causal_convolution_update": "causal convolution",
-    "delta_rule_prefill": "delta-rule", "delta_rule_decode": "delta-rule", "index_prefill": "indexer",
+    "delta_rule_prefill": "delta-rule", "delta_rule_decode": "delta-rule", "kda_prefill": "delta-rule",
+    "kda_decode": "delta-rule", "kda_convolution_update": "causal convolution", "index_prefill": "indexer",
     "index_decode": "indexer", "index_choose": "top-k", "streams_collapse": "hyper-connection",
     "streams_expand": "hyper-connection", **dict.fromkeys(parameter_sets.SPARSE, "sparse attention"),
 }  # fmt: skip

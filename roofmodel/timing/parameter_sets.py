@@ -34,7 +34,8 @@ SPARSE = (
 and compressed entries (DeepSeek-V4), blocks (MiniMax-M3)."""
 KINDS = (
     "latent_products", "causal_convolution", "causal_convolution_update", "delta_rule_prefill", "delta_rule_decode",
-    "index_prefill", "index_decode", "index_choose", *SPARSE, "streams_collapse", "streams_expand",
+    "kda_prefill", "kda_decode", "kda_convolution_update", "index_prefill", "index_decode", "index_choose", *SPARSE,
+    "streams_collapse", "streams_expand",
 )  # fmt: skip
 """The kinds of parameters of the other kernels."""
 
@@ -53,44 +54,13 @@ def kernel_formula(kind: str) -> KernelFormula:
         return KernelFormula(sparse.INDEX, sparse.index_seconds, sparse.index_work)
     from roofmodel.timing import batched_gemm, recurrent
 
-    update = KernelFormula(recurrent.STATE_UPDATE, recurrent.update_seconds, recurrent.update_work)
-    return {
-        "latent_products": KernelFormula(batched_gemm.DESCRIPTION, batched_gemm.seconds, None),
-        "causal_convolution": KernelFormula(
-            recurrent.CAUSAL_CONVOLUTION, recurrent.convolution_seconds, recurrent.convolution_work
-        ),
-        "causal_convolution_update": update,
-        "delta_rule_prefill": KernelFormula(
-            recurrent.DELTA_RULE, recurrent.delta_rule_seconds, recurrent.delta_rule_work
-        ),
-        "delta_rule_decode": update,
-    }[kind]
-
-
-SIMILAR = {
-    "causal_conv1d_fn_qkv3": "causal_conv1d_fn",
-    "chunk_kda": "chunk_gated_delta_rule",
-    "chunk_kda_with_fused_gate": "chunk_gated_delta_rule",
-    "flashkda_fwd": "chunk_gated_delta_rule_flashinfer",
-    "fused_recurrent_kda": "fused_recurrent_gated_delta_rule_packed_decode",
-    "fused_recurrent_kda_packed_decode": "fused_recurrent_gated_delta_rule_packed_decode",
-    "fused_kda_decode": "fused_recurrent_gated_delta_rule_packed_decode",
-    "kda_fused_decode": "fused_recurrent_gated_delta_rule_packed_decode",
-    "fused_kda_decode_mtp_dspark": "fused_recurrent_gated_delta_rule_packed_decode",
-    "fused_sigmoid_gating_delta_rule_update": "fused_recurrent_gated_delta_rule_packed_decode",
-}
-"""Kernels of Kimi's delta attention, which no table has, and the most similar kernel of the gated delta rule."""
-
-
-def similar_kernel(implementation: str, sets: Sets[Any]) -> str:
-    """The implementation, or the most similar one among the known; `sglang chunk_kda` names a framework and kernel.
-
-    A kernel of another framework is more similar than another kernel.
-    """
-    framework, _, kernel = implementation.rpartition(" ")
-    candidates = (implementation, f"{framework} {SIMILAR.get(kernel, kernel)}".strip())
-    same_kernel = (name for name in sets if name.rpartition(" ")[2] == SIMILAR.get(kernel, kernel))
-    return next((name for name in candidates if name in sets), next(same_kernel, implementation))
+    if kind == "latent_products":
+        return KernelFormula(batched_gemm.DESCRIPTION, batched_gemm.seconds, None)
+    if kind == "causal_convolution":
+        return KernelFormula(recurrent.CAUSAL_CONVOLUTION, recurrent.convolution_seconds, recurrent.convolution_work)
+    if kind.endswith("_prefill"):
+        return KernelFormula(recurrent.DELTA_RULE, recurrent.delta_rule_seconds, recurrent.delta_rule_work)
+    return KernelFormula(recurrent.STATE_UPDATE, recurrent.update_seconds, recurrent.update_work)
 
 
 def kind(operator: Operator) -> str:
@@ -107,9 +77,12 @@ def kind(operator: Operator) -> str:
     if operator.kind == "bmm" and operator.parameters and operator.gemm is not None and "zk" in operator.sizes:
         return "latent_products"
     if _is_filter(operator):
-        return "causal_convolution_update" if _is_update(operator) else "causal_convolution"
+        if not _is_update(operator):
+            return "causal_convolution"
+        return "kda_convolution_update" if has_separate_inputs(operator) else "causal_convolution_update"
     if _is_delta_rule(operator):
-        return "delta_rule_decode" if _is_update(operator) else "delta_rule_prefill"
+        rule = "kda" if _decays_per_channel(operator) else "delta_rule"
+        return f"{rule}_decode" if _is_update(operator) else f"{rule}_prefill"
     return ""
 
 
@@ -122,6 +95,17 @@ def _is_filter(operator: Operator) -> bool:
 def _is_delta_rule(operator: Operator) -> bool:
     """Whether this is the fused scan of a delta rule; other scans have no measurements."""
     return operator.kind == "scan" and {"k", "m", "h", "h'", "r"} <= operator.sizes.keys() and bool(operator.parts)
+
+
+def has_separate_inputs(operator: Operator) -> bool:
+    """Whether a filter reads queries, keys and values apart, as that of Kimi's delta attention."""
+    return "u" not in {tensor.name for tensor in operator.reads}
+
+
+def _decays_per_channel(operator: Operator) -> bool:
+    """Whether each element of a key has its own decay, as in Kimi's delta attention (KDA, arXiv 2510.26692)."""
+    tensors = (tensor for line in operator.lines for tensor in (*line.outputs, *line.factors, *line.terms))
+    return any(tensor.name == "decay" and "h" in tensor.axes for tensor in tensors)
 
 
 def _is_update(operator: Operator) -> bool:

@@ -14,18 +14,17 @@ from roofmodel.numbers.algebra import (
     Number,
     Seconds,
     ceil_div,
-    either,
     formula,
     maximum,
     minimum,
     plain,
 )
 from roofmodel.timing.formula import Chip, FormulaDescription, dram_share, overlap, stream_seconds
+from roofmodel.timing.parameter_sets import has_separate_inputs
 
 BLOCK_ELEMENTS: Annotated[int, "elements of a thread block of a causal convolution: tokens x channels"] = 2048
 UPDATE_CHANNELS = 256  # of a thread block of the update of a causal convolution
 CHUNK_TOKENS: Annotated[int, "tokens of a chunk in all implementations"] = 64
-CHANNEL_COST: Annotated[float, "work and bytes with one decay per element of a key, relative to one per head"] = 1.65
 OVERLAP = ("overlap(a, b)", "√(a² + b²): the two overlap, but not perfectly")
 
 CAUSAL_CONVOLUTION = FormulaDescription(
@@ -56,14 +55,10 @@ DELTA_RULE = FormulaDescription(
         ("stream", "compulsory bytes, and `intermediate` for each token of a head where L2 does not hold `live` of it"),
         OVERLAP,
     ),
-    notes=(
-        "With one decay per element of a key (Kimi), the kernels read and write decayed keys and queries as well. "
-        "CHANNEL_COST is counted from flash-linear-attention's kernels, not measured: between 1.5 times the work of an "
-        "SM and 1.8 times the bytes.",
-    ),
+    notes=("Kernels with one decay per element of a key (Kimi's delta attention) have parameters of their own.",),
     source="Kernels: flash-linear-attention, chunk_gated_delta_rule; arXiv 2412.06464, section 3.3. Parameters: "
     "DeltaRuleTiming, fitted by `roof calibrate`.",
-    constants=("CHUNK_TOKENS", "CHANNEL_COST"),
+    constants=("CHUNK_TOKENS",),
 )
 STATE_UPDATE = FormulaDescription(
     name="state_update",
@@ -98,7 +93,6 @@ class DeltaRuleWork(NamedTuple):
     heads: Annotated[Number, "value heads"]
     chunks: Annotated[Number, "chunks of a sequence"]
     bytes: Annotated[Number, "compulsory bytes", "B"]
-    decays: Annotated[Number, "decays per token and value head: 1, or the size of a key"]
 
 
 class UpdateWork(NamedTuple):
@@ -128,13 +122,12 @@ def delta_rule_seconds(work: DeltaRuleWork, chip: Chip, timing: DeltaRuleTiming)
     """Seconds of a delta rule in chunks, by DELTA_RULE; elementwise for arrays."""
     all_heads: Number = work.batch * work.heads
     token_heads: Number = all_heads * work.tokens
-    cost: Number = either(work.decays > 1, CHANNEL_COST, 1.0)
     spread = all_heads * work.chunks * timing.chunk + token_heads * timing.row
-    parallel: Seconds = cost * spread / chip.multiprocessors
+    parallel: Seconds = spread / chip.multiprocessors
     waves: Number = ceil_div(all_heads, chip.multiprocessors)
     loop: Seconds = waves * (timing.start + timing.serial * work.chunks)
-    missed: Number = dram_share(cost * token_heads * timing.live, chip.l2)
-    between: Bytes = cost * token_heads * timing.intermediate * missed
+    missed: Number = dram_share(token_heads * timing.live, chip.l2)
+    between: Bytes = token_heads * timing.intermediate * missed
     stream: Seconds = (work.bytes + between) / chip.bandwidth
     first: Seconds = timing.token * minimum(work.tokens, CHUNK_TOKENS)
     return timing.latency + first + overlap(parallel + loop, stream)
@@ -153,7 +146,7 @@ def update_seconds(work: UpdateWork, chip: Chip, timing: StateUpdateTiming) -> N
 def convolution_work(operator: Operator) -> ConvolutionWork:
     """The input of `convolution_seconds`, from a causal convolution."""
     sizes, cost = operator.sizes, operator.cost
-    launches = 1 if "u" in {tensor.name for tensor in operator.reads} else 3
+    launches = 3 if has_separate_inputs(operator) else 1
     numbers = (sizes["b"], sizes["t"], sizes["c"], cost.bytes_read, cost.bytes_written, launches)
     return ConvolutionWork(*map(plain, numbers))
 
@@ -162,9 +155,7 @@ def delta_rule_work(operator: Operator) -> DeltaRuleWork:
     """The input of `delta_rule_seconds`, from the scan of a delta rule."""
     sizes = operator.sizes
     heads = sizes["k"] * sizes["m"]
-    decay = next(t for line in operator.lines for t in line.outputs if t.name == "decay")
-    decays = decay.elements(sizes) / (sizes["b"] * sizes["t"] * heads)
-    return DeltaRuleWork(*map(plain, (sizes["b"], sizes["t"], heads, sizes["j"], operator.cost.bytes, decays)))
+    return DeltaRuleWork(*map(plain, (sizes["b"], sizes["t"], heads, sizes["j"], operator.cost.bytes)))
 
 
 def update_work(operator: Operator) -> UpdateWork:

@@ -345,9 +345,7 @@ def kernel_parameters(
     names = names_of(implementation, kind, key)
     if kind == "experts":
         names = parameter_sets.names_for_experts(operator, implementation, key)
-    if kind in parameter_sets.KINDS:
-        names = tuple(parameter_sets.similar_kernel(name, sets) for name in names)
-    elif kind == "elementwise":
+    if kind == "elementwise":
         tensors = operator.widths.dtype.name  # the format of the tensors: 16 bits also where GEMMs compute in fp8
         key = format_key(tensors, tensors)
         names = (*(name for name in names if name and name in sets), elementwise_kind(operator))

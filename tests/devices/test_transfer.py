@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import pickle
+from functools import cache
 from itertools import permutations
 from pathlib import Path
 from statistics import mean
@@ -98,6 +99,30 @@ def test_the_file_of_a_source_device_is_read_when_its_sets_are_first_used(monkey
     assert opened == ["a100", "h100-sxm"]
     assert len(device.calibration.delta_rule_decode) > 0
     assert opened == ["a100", "h100-sxm"]
+
+
+def test_a_kind_that_neither_of_two_devices_has_has_no_sets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The A100 takes kinds from the H100, and the H100 from the A100."""
+    monkeypatch.setattr(module, "_shipped", cache(module._shipped.__wrapped__))
+    fitted = library.fitted_file
+
+    def without(path: Path) -> Path | None:
+        found = fitted(path)
+        if found is None or path.stem != "h100-sxm":
+            return found
+        copy = tmp_path / found.name
+        lines = found.read_text(encoding="utf-8").splitlines(keepends=True)
+        start = lines.index("encoder_attention:\n")
+        end = next(number for number in range(start + 1, len(lines)) if not lines[number].startswith(" "))
+        copy.write_text("".join((*lines[:start], *lines[end:])), encoding="utf-8")
+        return copy
+
+    monkeypatch.setattr(library, "fitted_file", without)
+    for name in ("a100", "h100", "h200"):
+        calibration = Device.load(name).calibration
+        assert calibration is not None
+        assert dict(calibration.encoder_attention) == {}
+        assert calibration.latent_prefill
 
 
 def test_a_device_with_transferred_sets_can_be_pickled() -> None:

@@ -220,11 +220,10 @@ def test_each_kernel_has_its_own_formula_on_every_device_of_a_similar_design(op:
 
 def test_three_filters_of_kimis_delta_attention_take_the_time_of_three_launches() -> None:
     """With few tokens, launches and the tokens of a block take the time."""
-    columns = DELTA | {"seq": 8, "k_heads": 6, "batch": 1}
+    columns = DELTA | {"seq": 8, "k_heads": 6, "batch": 1, "kernel": "causal_conv1d_fn"}
     one, three = (
-        formula(operator, place(operator.cost, H100, "bf16"), H100, "bf16", f"sglang {kernel}")
-        for kernel in ("causal_conv1d_fn", "causal_conv1d_fn_qkv3")
-        for operator in (counted("kda", **columns | {"kernel": kernel}),)
+        formula(operator, place(operator.cost, H100, "bf16"), H100, "bf16", "sglang causal_conv1d_fn")
+        for operator in (counted("gdn", **columns), counted("kda", **columns))
     )
     assert one is not None
     assert three is not None
@@ -232,8 +231,36 @@ def test_three_filters_of_kimis_delta_attention_take_the_time_of_three_launches(
     assert three.seconds == pytest.approx(3 * one.seconds, rel=0.1)
 
 
-def test_kernels_of_kimis_delta_attention_use_those_of_the_gated_delta_rule() -> None:
-    operator = counted("kda", **DELTA | {"seq": 700, "kernel": "chunk_kda"})
-    found = formula(operator, place(operator.cost, H100, "bf16"), H100, "bf16", "sglang chunk_kda")
-    assert found is not None
-    assert found.implementation == "sglang chunk_gated_delta_rule"
+@pytest.mark.parametrize(
+    ("columns", "kinds"),
+    [
+        ({"seq": 700, "kernel": "chunk_kda"}, ("delta_rule_prefill", "kda_prefill")),
+        ({"phase": "generation", "kernel": "fused_kda_decode"}, ("delta_rule_decode", "kda_decode")),
+        (
+            {"phase": "generation", "kernel": "causal_conv1d_update"},
+            ("causal_convolution_update", "kda_convolution_update"),
+        ),
+    ],
+)
+def test_kernels_of_kimis_delta_attention_have_parameters_of_their_own(
+    columns: dict[str, Any], kinds: tuple[str, str]
+) -> None:
+    assert tuple(parameter_sets.kind(counted(op, **DELTA | columns)) for op in ("gdn", "kda")) == kinds
+
+
+@pytest.mark.parametrize(("engine", "windows"), [("vllm", 1), ("sglang", 5)])
+def test_the_filter_of_a_verification_reads_its_window_once(engine: str, windows: int) -> None:
+    columns = DELTA | {"seq": 5, "phase": "verify", "kernel": "causal_conv1d_update"}
+    channels = 2 * 2 * 128 + 6 * 128  # queries, keys, values
+    moved = 2 * 5 + 4 * (1 + windows)  # 5 tokens in and out, a window of 4 tokens read once
+    cost = counted("kda", **columns, benchmark=benchmark_of(engine)).cost
+    assert cost.bytes == pytest.approx(4 * channels * moved * 2 + channels * 4 * 2)
+
+
+def test_filters_that_wait_for_the_host_are_skipped_with_their_reason(tmp_path: Path) -> None:
+    header = "op,phase,batch,seq,d_conv,k_heads,k_dim,v_heads,v_dim,latency_us,kernel,framework"
+    row = "kda,context,1,512,4,12,128,12,128,{},causal_conv1d_fn_qkv3,{}"
+    text = "\n".join((header, row.format(420, "vllm 0.24.0"), row.format(30, "sglang 0.5.16")))
+    found, notes = groups(read(table(tmp_path / "t.csv", f"{text}\n")))
+    assert [group.kernel for group in found] == ["sglang causal_conv1d_fn"]
+    assert "without a graph" in notes[0]
