@@ -284,7 +284,7 @@ class Benchmark(NamedTuple):
     `fills_l2`: B has as many copies as fill L2, at most those. Experts: `gates_all_experts`, also those of models
     without gates; `routes_by_groups`, as a router with groups of experts; `multiplies_reached_tokens`: a token with an
     expert on one of several GPUs is multiplied there by all its experts. Kernels of a delta rule: `filters_keys`: only
-    the keys pass the causal convolution; `stateless_prefill`: a prefill reads and writes no state; `state`: its format;
+    the keys pass the causal convolution; `stateless_prefill`: a prefill has no state; `state`: its format;
     `waits_for_filters`: the time of three filters (`qkv3`) is the host's; `keeps_windows`: the verification of drafts
     writes the window of a filter after each token. Indexers: `joins_sequences`: scores of compressed entries are
     of one sequence with the new tokens of all sequences.
