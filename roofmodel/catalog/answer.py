@@ -14,7 +14,7 @@ from roofmodel.errors import Command, Option
 from roofmodel.models.architecture import Architecture, Fact
 from roofmodel.models.families import Family, family_of
 from roofmodel.models.fields import CORE
-from roofmodel.models.hub import Checkpoint
+from roofmodel.models.hub import Checkpoint, load
 from roofmodel.models.served import SERVED
 from roofmodel.numbers import units
 from roofmodel.report.document import Block, Document, Heading, Paragraph, Rows
@@ -42,23 +42,42 @@ def _plain(value: Any) -> Any:
     return [_plain(inner) for inner in value] if isinstance(value, tuple) else value
 
 
+class CountedModel(NamedTuple):
+    """A packaged model with its counted parameters."""
+
+    entry: Checkpoint
+    counted: int
+    active: int
+
+    @classmethod
+    def of(cls, entry: Checkpoint) -> CountedModel:
+        """Count the parameters of a packaged model."""
+        return cls(entry, *parameters(load(entry.id)))
+
+
 MODELS = Table(
     "models",
     (
-        Column("name", "name", value="id", wrap=True, meaning="a packaged checkpoint, by its Hub id"),
+        Column("name", "name", value="entry.id", wrap=True, meaning="a packaged checkpoint, by its Hub id"),
         Column(
             "model_type",
             "type",
-            value=lambda entry: entry.config["model_type"],
+            value=lambda model: model.entry.config["model_type"],
             wrap=True,
             meaning="its family",
         ),
         Column(
             "parameters",
-            "parameters",
-            Unit(units.grouped),
-            unknown="unconfirmed",
+            value="entry.parameters",
             meaning="its published number of parameters; null if the source confirms none",
+        ),
+        Column("counted", "parameters", Unit(units.grouped), meaning="its counted number of parameters"),
+        Column(
+            "active",
+            "active",
+            Unit(units.si),
+            text=lambda model: units.si(model.active) if model.active != model.counted else None,
+            meaning="the parameters that a token uses (MoE: the shared and the routed experts)",
         ),
     ),
 )
@@ -82,16 +101,20 @@ SERVED_MODELS = Table(
     "served",
     (
         *MODELS.columns,
-        Column("since", "since", value=lambda entry: SERVED[entry.id], meaning="the month from which it is served"),
+        Column(
+            "since", "since", value=lambda model: SERVED[model.entry.id], meaning="the month from which it is served"
+        ),
     ),
 )
 
 
 def models(entries: list[Checkpoint], served: bool = False) -> Document:
-    """Packaged models: name, model type, published parameter count; of those that are served most, since when."""
+    """Packaged models: name, type, published and counted parameters; of those that are served most, since when."""
     caption = f"The part after the slash is enough: {EXAMPLE}"
     table = SERVED_MODELS if served else MODELS
-    return _list(units.count(len(entries), "packaged model"), table, entries, caption)
+    return _list(
+        units.count(len(entries), "packaged model"), table, [CountedModel.of(entry) for entry in entries], caption
+    )
 
 
 def classes(families_by_name: Mapping[str, Family]) -> dict[str, list[str]]:

@@ -81,8 +81,8 @@ def list_models(containing: str | None = None, *, served: bool = False) -> Listi
     Examples:
         >>> list_models("gpt2-xl").data[0]["parameters"]
         1557611200
-        >>> list_models().data[0].keys()
-        dict_keys(['name', 'model_type', 'parameters'])
+        >>> list_models("mixtral-8x7b").data[0]["active"]
+        12879925248
         >>> list_models("glm", served=True).data[0]["name"]
         'zai-org/GLM-5.2'
     """
