@@ -286,8 +286,7 @@ class Benchmark(NamedTuple):
     expert on one of several GPUs is multiplied there by all its experts. Kernels of a delta rule: `filters_keys`: only
     the keys pass the causal convolution; `stateless_prefill`: a prefill has no state; `state`: its format;
     `waits_for_filters`: the time of three filters (`qkv3`) is the host's; `keeps_windows`: the verification of drafts
-    writes the window of a filter after each token. Indexers: `joins_sequences`: scores of compressed entries are
-    of one sequence with the new tokens of all sequences.
+    writes a filter's window after each token. `joins_sequences`: index scores are of one sequence with all new tokens.
     """
 
     gemm_copies: tuple[int, int] = (1, 5)  # of an unknown benchmark, whose weights come mostly from DRAM
