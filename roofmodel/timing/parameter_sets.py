@@ -131,14 +131,14 @@ def _attention_kind(operator: Operator) -> str:
 
 
 def is_decode(operator: Operator) -> bool:
-    """Whether an attention has few queries, and keys before them if these are several.
+    """Whether an attention has cached keys and few queries.
 
     These are one query per sequence, or, where a model verifies k drafted tokens, k + 1. Of an array, all elements must
-    be decodes. Engines run a prompt of one token as a decode; encoders have no decodes.
+    be decodes. One token without earlier keys is a prefill; the keys of cross-attention are those of the source.
     """
     sizes = operator.sizes
     has_keys = operator.name.startswith("cross_") or _all(sizes["s"] > sizes["t"])
-    return _has_few_queries(sizes) and (has_keys or (operator.causal and not sizes.get("drafts", 0)))
+    return has_keys and _has_few_queries(sizes)
 
 
 def _has_few_queries(sizes: Sizes) -> bool:

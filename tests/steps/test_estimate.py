@@ -383,14 +383,6 @@ def test_training_notes_ignored_options_and_options_without_effect() -> None:
     assert reason.endswith("has no attention")
 
 
-@pytest.mark.parametrize("model", ["llama-3.1-8b", "deepseek-v3", "gpt2"])
-def test_a_decode_without_earlier_tokens_takes_no_longer_than_one_with_them(model: str) -> None:
-    """Engines run one query in their decode kernel, whether or not there are keys before it."""
-    runs = (roofmodel.estimate(model, "h100", phase="decode", batch=200, context=context) for context in (0, 1))
-    without, one = (result.totals["decode"]["expected_seconds"] for result in runs)
-    assert 0.98 * one < without <= one
-
-
 def test_a_decode_may_start_from_an_empty_cache() -> None:
     decode = run("gpt2", phase="decode", context=0).phases[0]
     assert decode.step.context == 0
