@@ -23,6 +23,7 @@ from roofmodel.report.table import Column, Table
 from roofmodel.steps.placed import Placed
 from roofmodel.timing import derivation
 from roofmodel.timing.attention import AttentionWork
+from roofmodel.timing.engine import KernelTime
 from roofmodel.timing.formula import FormulaDescription
 from roofmodel.timing.roofline import NodeCrossing, Placement, Route, route
 from roofmodel.timing.timing import Expected, Formula
@@ -270,10 +271,30 @@ def _times(counted: SymbolicOperator, placed: Placed, explanation: Explanation, 
     yield Equations([Equation(c.name, [text_form(c.quotient), text_form(units.seconds(c.seconds))]) for c in ceilings])
     yield Paragraph(_bound_by(ceilings, placement) + _expected(placed, counted))
     if timing and counted.formula and placed.expected and not counted.fused_into:
-        bound, expected = placement.bound_seconds, placed.expected
-        if counted.run and counted.run.merged and (kernel := counted.kernels[0].kernel) and counted.expected:
-            bound, expected = kernel.bound_seconds, counted.expected
-        yield from expected_time(counted.formula, plain(bound), expected, bool(placed.extra_kernels))
+        yield from _timing(counted, placed)
+
+
+def _timing(counted: SymbolicOperator, placed: Placed) -> Iterator[Block]:
+    """The evaluation of an operator's time: of its kernel, or of the parts of an exchange; its time under long load."""
+    run, row = placed.run, placed
+    if run.merged and counted.kernels:
+        row = max(counted.kernels, key=lambda row: row.operator.count)
+    assert counted.formula is not None
+    assert row.expected is not None
+    time = row.run.expected or row.expected
+    kernels = run.kernels or (KernelTime(1, counted.formula, placed.placement.bound_seconds, time),)
+    if len(kernels) == 1 and kernels[0].count == 1:
+        others = [name for name in row.computes if name not in run.merged] if run.merged else []
+        more = "extra kernels" if placed.extra_kernels else " + ".join(others)
+        yield from expected_time(kernels[0].formula, plain(kernels[0].bound), time, more)
+    else:
+        parts = [each for each in kernels if each.count]
+        for each in parts:
+            yield from expected_time(each.formula, plain(each.bound), each.expected, name="one part")
+        terms = " + ".join(f"{written(each.count)} × {written(plain(each.expected.value))}" for each in parts)
+        yield Equations([Equation("expected", [text_form(terms), text_form(units.seconds(plain(time.value), 4))])])
+    if row.is_limited_by_power:
+        yield Equations([Equation("under long load", [text_form(units.seconds(plain(row.expected.value), 4))])])
 
 
 def _ceilings(placement: Placement, device: Device, dtype: str, way: Route | None) -> Iterator[_Ceiling]:
@@ -349,8 +370,10 @@ def _crossing(crossing: NodeCrossing) -> Equations:
     )
 
 
-def expected_time(formula: Formula, bound: float, expected: Expected, extra: bool = False) -> Iterator[Block]:
-    """The evaluation of an expected time: inputs, lines with numbers, extra kernels."""
+def expected_time(
+    formula: Formula, bound: float, expected: Expected, others: str = "", name: str = "expected"
+) -> Iterator[Block]:
+    """The evaluation of an expected time: inputs, lines with numbers, and what else is in it (`others`)."""
     lines = derivation.steps(formula)
     used, input_names = {step.name for step in lines}, {p.name for p in derivation.inputs(formula)}
     inputs = (f"{p.name} = {written(p.value)} ({p.meaning})" for p in _operator_inputs(formula) if p.name in used)
@@ -358,11 +381,11 @@ def expected_time(formula: Formula, bound: float, expected: Expected, extra: boo
     forms = [_line(step) for step in lines if step.name not in input_names]
     total = plain(lines[-1].value)
     in_symbols, in_numbers = "max(seconds, bound)", f"max({written(total)}, {written(bound)})"
-    if extra:
-        others = plain(expected.value) - max(total, bound)
-        in_symbols, in_numbers = f"{in_symbols} + extra kernels", f"{in_numbers} + {written(others)}"
+    if others:
+        more = plain(expected.value) - max(total, bound)
+        in_symbols, in_numbers = f"{in_symbols} + {others}", f"{in_numbers} + {written(more)}"
     seconds = text_form(units.seconds(plain(expected.value), 4))
-    forms.append(Equation("expected", [text_form(in_symbols), text_form(in_numbers), seconds]))
+    forms.append(Equation(name, [text_form(in_symbols), text_form(in_numbers), seconds]))
     yield Equations(forms)
 
 

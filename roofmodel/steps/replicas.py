@@ -41,7 +41,7 @@ from roofmodel.timing.collectives import (
     exposed_seconds,
     slowest_of,
 )
-from roofmodel.timing.engine import Timing
+from roofmodel.timing.engine import KernelTime, Run, Timing
 from roofmodel.timing.roofline import link_bandwidth, place
 from roofmodel.timing.timing import Expected, expect_elementwise
 
@@ -81,17 +81,13 @@ def with_replicas(
     if wrapper == "sequential":
         wider = _wider_gradients(step)
         exchanges = [entry for entry in placed if _is_exchange(entry)] if wider != 1 else []
-        timed = {entry.operator.name: _exchange_seconds(entry, wider, step, timing) for entry in exchanges}
+        timed = {entry.operator.name: _exchange(entry, [(1, wider)], step, timing) for entry in exchanges}
         return _replaced(placed, timed), ReplicaTimes(waiting=waiting)
     if wrapper == "sharded":
         return [*placed], ReplicaTimes(_copied_blocks(placed, step, device), waiting=waiting)
     gradients = _gradients(placed, step)
     if wrapper == "dataparallel":
-        timed = {
-            entry.operator.name: _chunked_exchange_seconds(entry, step, timing)
-            for entry in placed
-            if _is_exchange(entry)
-        }
+        timed = {entry.operator.name: _chunked_exchange(entry, step, timing) for entry in placed if _is_exchange(entry)}
         return _replaced(placed, timed), ReplicaTimes(_gathered(placed, gradients, step, device), NO_TIME, waiting)
     copies = _bucketed(gradients, buffers, step, device)
     return _overlapped(placed, step, timing, ReplicaTimes(copies, NO_TIME, waiting))
@@ -173,7 +169,7 @@ def _bucketed(gradients: _Gradients, buffers: int, step: Step, device: Device) -
 class _Overlap(NamedTuple):
     """Seconds of an exchange by buckets: all of them, those that the backward pass hides, those that it costs there."""
 
-    total: Expected
+    run: Run
     hidden: Expected
     contention: Expected
 
@@ -196,7 +192,7 @@ def _overlapped(
     for name, overlap in overlaps.items():
         if overlap is None:
             return [*placed], ReplicaTimes(None, None, None, None)
-        timed[name] = overlap.total
+        timed[name] = overlap.run
         hidden, contention = hidden + overlap.hidden, contention + overlap.contention
     return _replaced(placed, timed), times._replace(contention=contention, hidden=hidden)
 
@@ -205,13 +201,12 @@ def _overlap(placed: Placed, last_pass: Expected, step: Step, timing: Timing) ->
     """An exchange whose buckets start as their gradients become known in the last backward pass; None if unknown."""
     op, device = placed.operator, timing.device
     bucket_sizes = buckets(float(op.widths.weights.bytes(op.sizes["W"])))
-    first, full, last = (
-        _exchange_seconds(placed, size / bucket_sizes.total, step, timing)
-        for size in (bucket_sizes.first, BUCKET_BYTES, bucket_sizes.last)
-    )
-    if first is None or full is None or last is None:
+    parts = [(1, bucket_sizes.first), (bucket_sizes.full, BUCKET_BYTES), (1, bucket_sizes.last)]
+    run = _exchange(placed, [(count, size / bucket_sizes.total) for count, size in parts], step, timing)
+    if run is None or run.expected is None:
         return None
-    total = first + bucket_sizes.full * full + last
+    first, full, last = (kernel.expected for kernel in run.kernels)
+    total = run.expected
     exposed = Expected(
         *(exposed_seconds(bucket_sizes, *each) for each in zip(first, full, last, last_pass, strict=True))
     )
@@ -219,29 +214,38 @@ def _overlap(placed: Placed, last_pass: Expected, step: Step, timing: Timing) ->
     rate = link_bandwidth(op.collective, device) or device.bandwidth
     sent = float(op.link_bytes) * (hidden.value / total.value)
     slow = contention_seconds(hidden.value, sent, rate, device.multiprocessors or 1, device.bandwidth)
-    return _Overlap(total, hidden, Expected(slow, slow, slow))
+    return _Overlap(run, hidden, Expected(slow, slow, slow))
 
 
 # --- Times ------------------------------------------------------------------------------------------
 
 
-def _replaced(placed: Sequence[Placed], timed: Mapping[str, Expected | None]) -> list[Placed]:
-    """The operators with these expected times, by name."""
+def _replaced(placed: Sequence[Placed], timed: Mapping[str, Run | None]) -> list[Placed]:
+    """The operators with these runs, by name; None: the time is unknown."""
     return [
-        entry._replace(expected=timed[entry.operator.name]) if entry.operator.name in timed else entry
+        entry._replace(expected=run and run.expected, run=run or Run(None))
+        if (run := timed.get(entry.operator.name, entry.run)) is not entry.run
+        else entry
         for entry in placed
     ]
 
 
-def _exchange_seconds(placed: Placed, share: float, step: Step, timing: Timing) -> Expected | None:
-    """The expected time of an exchange of a share of the bytes."""
-    sizes = {axis: size * share for axis, size in placed.operator.sizes.items()}
-    operator, dtype = replace(placed.operator, sizes=sizes), step.widths.compute
-    bound = place(operator.cost, timing.device, operator.compute_dtype(dtype), operator.collective)
-    return timing.expect(operator, bound, dtype).expected
+def _exchange(placed: Placed, parts: Sequence[tuple[Number, float]], step: Step, timing: Timing) -> Run | None:
+    """An exchange in parts, each with its number and its share of the bytes; None where the time is unknown."""
+    dtype, kernels, total = step.widths.compute, list[KernelTime](), NO_TIME
+    for count, share in parts:
+        sizes = {axis: size * share for axis, size in placed.operator.sizes.items()}
+        operator = replace(placed.operator, sizes=sizes)
+        bound = place(operator.cost, timing.device, operator.compute_dtype(dtype), operator.collective)
+        run = timing.expect(operator, bound, dtype)
+        if run.expected is None or run.formula is None:
+            return None
+        kernels.append(KernelTime(count, run.formula, bound.bound_seconds, run.expected))
+        total = total + count * run.expected
+    return placed.run._replace(expected=total, formula=kernels[len(kernels) // 2].formula, kernels=tuple(kernels))
 
 
-def _chunked_exchange_seconds(placed: Placed, step: Step, timing: Timing) -> Expected | None:
+def _chunked_exchange(placed: Placed, step: Step, timing: Timing) -> Run | None:
     """The broadcast of the weights and the reduction of the gradients in chunks.
 
     Together they send n / (n - 1) times the bytes of a ring all-reduce.
@@ -250,8 +254,7 @@ def _chunked_exchange_seconds(placed: Placed, step: Step, timing: Timing) -> Exp
     gpus = placed.operator.collective.gpus
     size = float(placed.operator.widths.weights.bytes(placed.operator.sizes["W"]))
     count = max(1.0, size / CHUNK_BYTES)
-    each = _exchange_seconds(placed, 1 / count, step, timing)
-    return each and (count * gpus / (gpus - 1)) * each
+    return _exchange(placed, [(count * gpus / (gpus - 1), 1 / count)], step, timing)
 
 
 def _copies(kernels: Number, size: float, step: Step, device: Device) -> Expected | None:

@@ -85,21 +85,26 @@ def _input(operator: Operator, fuses: frozenset[str]) -> tuple[Any, ...] | None:
     return fusion, operator.lines[0].factors[0], operator.group, operator.layers, operator.stage, unconverted
 
 
-def share_of_merged(
-    operators: Sequence[Operator], bounds: Sequence[Placement], formula: Formula, columns: Sequence[Number],
-    device: Device, dtype: str,
-) -> Iterator[Expected]:  # fmt: skip
-    """The shares of a merged GEMM's time by columns; all of it is never below the bound of the merged GEMM."""
-    if len(operators) == 1:
-        yield clamp_to_bound(formula.seconds, formula.fit, bounds[0].bound_seconds)
-        return
-    first, *others = operators
-    input_bytes = first.bytes_of(first.reads[0])
-    data = sum(bound.cost.bytes for bound in bounds) - len(others) * input_bytes
-    least = maximum(sum(bound.matmul_seconds for bound in bounds), data / device.bandwidth)
-    total, every = clamp_to_bound(formula.seconds, formula.fit, least), sum(columns)
-    for own in columns:
-        yield Expected(*(seconds * own / every for seconds in total))
+class KernelTime(NamedTuple):
+    """The time of `count` equal kernels: `expected`, of one of them, is that of its formula, never below `bound`."""
+
+    count: Number
+    formula: Formula
+    bound: Number
+    expected: Expected
+
+
+def merged_time(
+    operators: Sequence[Operator], bounds: Sequence[Placement], formula: Formula, device: Device
+) -> KernelTime:
+    """The time of a merged GEMM, never below its own bound."""
+    least = bounds[0].bound_seconds
+    if len(operators) > 1:
+        first, *others = operators
+        input_bytes = first.bytes_of(first.reads[0])
+        data = sum(bound.cost.bytes for bound in bounds) - len(others) * input_bytes
+        least = maximum(sum(bound.matmul_seconds for bound in bounds), data / device.bandwidth)
+    return KernelTime(1, formula, least, clamp_to_bound(formula.seconds, formula.fit, least))
 
 
 def absorbs(operator: Operator, fuses: frozenset[str], follows_all_reduce: bool) -> str:
@@ -147,7 +152,8 @@ class Run(NamedTuple):
     `merged` names the operators of a merged GEMM; this operator has `columns` = (own, all) of it. `absorbed` is the
     fusion by which an operator runs inside a neighboring kernel. `formula` is None where no parameters are fitted.
     `evidence` is what the time is from; `fused`: the time is that of a share of a fused kernel, below the operator's
-    own bound.
+    own bound. `kernels` are those whose time it is or has a share of, where they are not one kernel with the operator's
+    own bound: a merged GEMM, or the parts of an exchange.
     """
 
     expected: Expected | None
@@ -157,6 +163,7 @@ class Run(NamedTuple):
     merged: tuple[str, ...] = ()
     columns: tuple[Number, Number] = (1, 1)
     absorbed: str = ""
+    kernels: tuple[KernelTime, ...] = ()
 
     @property
     def implementation(self) -> str | None:
@@ -306,10 +313,11 @@ class Timing(NamedTuple):
         if merged is None:
             return
         by, columns = merged
-        times = share_of_merged(several, bounds, by, columns, self.device, dtype)
-        names, evidence = tuple(operator.name for operator in several), self.evidence(by)
-        for own, time in zip(columns, times, strict=True):
-            if len(several) == 1:
-                yield Run(time, by, evidence=evidence)
-            else:
-                yield Run(time, by, evidence=evidence, merged=names, columns=(own, sum(columns)))
+        time, evidence, every = merged_time(several, bounds, by, self.device), self.evidence(by), sum(columns)
+        if len(several) == 1:
+            yield Run(time.expected, by, evidence=evidence)
+            return
+        names = tuple(operator.name for operator in several)
+        for own in columns:
+            share = Expected(*(seconds * own / every for seconds in time.expected))
+            yield Run(share, by, evidence=evidence, merged=names, columns=(own, every), kernels=(time,))

@@ -63,8 +63,9 @@ SPARSE = FormulaDescription(
     summary="A thread block gathers the chosen keys of a query for `rows` of its heads, and multiplies them on tensor "
     "cores. Some kernels process as many keys as a query keeps at most (`padded`). Where SMs are idle, blocks of some "
     "kernels share the keys of a query (`shares`).",
-    equation="latency + overlap(blocks × (fill + keys × max(multiply, gather)), stream) + combine",
+    equation="latency + overlap(blocks × (fill + gathered × max(multiply, gather)), stream) + combine",
     terms=(
+        ("gathered", "keys of a query, or as many as it keeps at most"),
         ("multiply", "FLOPs of `rows` rows and a key / (peak of one SM × pipe)"),
         ("gather", "bytes of a key / (L2 port of one SM × l2)"),
         ("stream", "compulsory bytes / (DRAM bandwidth × dram)"),
@@ -147,7 +148,7 @@ def choice_seconds(work: ChoiceWork, chip: Chip, timing: ChoiceTiming) -> Number
 def sparse_seconds(att: AttentionWork, chip: Chip, timing: SparseTiming) -> Number:
     """Seconds of a sparse attention, by SPARSE; elementwise for arrays."""
     group: Number = att.heads / att.kv_heads
-    keys: Number = either(timing.padded > 0, maximum(att.kept, att.pairs / att.queries), att.pairs / att.queries)
+    gathered: Number = either(timing.padded > 0, maximum(att.kept, att.pairs / att.queries), att.pairs / att.queries)
     blocks: Number = att.batch * att.queries * att.kv_heads * ceil_div(group, timing.rows)
     pair_flops: Number = att.flops / (att.batch * att.heads * att.pairs)
     key_bytes: Bytes = att.kv_bytes / (att.batch * att.keys * att.kv_heads)
@@ -155,10 +156,10 @@ def sparse_seconds(att: AttentionWork, chip: Chip, timing: SparseTiming) -> Numb
     multiply: Seconds = timing.rows * pair_flops / sm_rate
     gather: Seconds = key_bytes * chip.multiprocessors / (timing.l2 * chip.port)
     stream: Seconds = att.bytes / (timing.dram * chip.bandwidth)
-    parts: Number = ceil_div(keys, GATHERED_KEYS)
+    parts: Number = ceil_div(gathered, GATHERED_KEYS)
     idle: Number = maximum(chip.multiprocessors // blocks, 1)
     splits: Number = minimum(either(timing.shares > 0, idle, 1), parts)
-    split_keys: Number = GATHERED_KEYS * ceil_div(keys, GATHERED_KEYS * splits)
+    split_keys: Number = GATHERED_KEYS * ceil_div(gathered, GATHERED_KEYS * splits)
     of_sm: Number = maximum(blocks * splits / chip.multiprocessors, 1)
     block_seconds: Seconds = of_sm * (timing.fill + split_keys * maximum(multiply, gather))
     combine: Seconds = (splits > 1) * timing.combine

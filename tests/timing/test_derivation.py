@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -13,18 +14,15 @@ from hypothesis import strategies as st
 from roofmodel.counting import phases
 from roofmodel.devices.calibration import TIMINGS
 from roofmodel.devices.device import Device
-from roofmodel.engines.engine import Engine
-from roofmodel.explain.operator_answer import expected_time
+from roofmodel.explain.explain import explain
+from roofmodel.explain.operator_answer import _timing, expected_time
 from roofmodel.models import hub
-from roofmodel.models.architecture import ReferenceCode
 from roofmodel.numbers.derivation import written
-from roofmodel.report.document import Equations
+from roofmodel.report.document import Equation, Equations
 from roofmodel.steps.options import workload
-from roofmodel.steps.placed import Placed, by_kernel
 from roofmodel.timing import attention, batched_gemm, collectives, derivation, experts, formula, gemm, recurrent, timing
 from roofmodel.timing.attention import AttentionWork
 from roofmodel.timing.collectives import CollectiveWork
-from roofmodel.timing.engine import Timing
 from roofmodel.timing.experts import GroupedGemmWork, MoeWork
 from roofmodel.timing.formula import Chip, FormulaDescription, meanings
 from roofmodel.timing.gemm import GemmWork
@@ -38,11 +36,15 @@ MODELS = ("gpt2-xl", "llama-3.1-8b", "Mixtral-8x7B-v0.1", "gemma-2-2b", "DeepSee
 
 
 def evaluated_derivation(found: timing.Formula, bound: float, expected: timing.Expected) -> float:
+    """The stated time of a kernel."""
+    (lines,) = [block.lines for block in expected_time(found, bound, expected) if isinstance(block, Equations)]
+    return evaluated_lines(lines, found, bound)
+
+
+def evaluated_lines(lines: Sequence[Equation], found: timing.Formula, bound: float) -> float:
     """The stated time. Every printed line is evaluated, with names and with numbers, and must give its stated value."""
     names = {p.name.replace(".", "__"): evaluated(written(p.value)) for p in derivation.inputs(found)}
     names["bound"] = bound
-    blocks = list(expected_time(found, bound, expected))
-    (lines,) = [block.lines for block in blocks if isinstance(block, Equations)]
     stated = 0.0
     for name, forms in lines:
         *texts, last = [form.text for form in forms]
@@ -50,11 +52,9 @@ def evaluated_derivation(found: timing.Formula, bound: float, expected: timing.E
             assert [evaluated(texts[0], **names), evaluated(last)] == [True, True], last
             continue
         stated = float(last) if re.fullmatch(r"[0-9.e+-]+", last) else quantity(last)
-        for text in texts:
-            assert evaluated(text, **names) == pytest.approx(stated, rel=5e-4 if name == "expected" else 2e-5), (
-                name,
-                text,
-            )
+        is_total = name in ("expected", "one part")
+        for text in texts[1:] if is_total and not texts[0].endswith(")") else texts:  # others than the kernel's formula
+            assert evaluated(text, **names) == pytest.approx(stated, rel=5e-4 if is_total else 2e-5), (name, text)
         names[name] = evaluated(texts[-1], **names) if texts else stated  # the last expression has numbers
     return stated
 
@@ -96,28 +96,62 @@ def test_printed_derivation_lines_give_the_stated_time(
         assert stated == pytest.approx(float(expected.value), rel=6e-4), operator.name  # four digits are printed
 
 
-@settings(deadline=None, max_examples=10)
-@given(
-    model=st.sampled_from(["llama-3.1-8b", "Mixtral-8x7B-v0.1"]),
-    batch=st.integers(1, 300),
-    length=st.integers(2, 5000),
-    phase=st.sampled_from(["prefill", "decode"]),
+TRAINING = {"phase": "train", "batch": 16, "seq": 64, "dp": 8}
+ESTIMATES: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("gpt2", "a100", TRAINING | {"engine": "megatron"}),  # gradients of 32 bits
+    ("gpt2", "a100", TRAINING | {"engine": "torch"}),  # in buckets
+    ("gpt2", "v100", TRAINING | {"engine": "torch", "dp": 4, "data_parallel": "dataparallel"}),  # in chunks
+    ("gpt2", "h100", {"phase": "prefill", "seq": 4096, "batch": 64, "sustained": "on"}),
+    ("llama-3.1-8b", "h100", {"phase": "decode", "batch": 300, "dtype": "fp8"}),
+    ("Mixtral-8x7B-v0.1", "a100", {"phase": "prefill", "batch": 3, "tp": 2}),
+    ("deepseek-ai/DeepSeek-V4-Flash", "b200", {"phase": "decode", "op": "attention", "batch": 16, "context": 4096}),
+    ("MiniMaxAI/MiniMax-M3", "b200", {"phase": "prefill", "op": "attention", "engine": "trtllm", "tp": 8}),
+    ("moonshotai/Kimi-Linear-48B-A3B-Instruct", "h200", {"phase": "prefill", "op": "linear"}),
 )
-def test_derivations_of_fused_gemms_give_the_stated_time(model: str, batch: int, length: int, phase: str) -> None:
-    arch, device = hub.load(model), Device.load("a100")
-    operators = phases.operators(arch, workload(arch, phase=phase, batch=batch, seq=length)[0].steps()[0])
-    placed = [place(operator.cost, device, "fp16") for operator in operators]
-    runs = Timing(device, Engine.load("vllm")).runs(operators, placed, "fp16", ReferenceCode())
-    several = [Placed(o, b, run.expected, run) for o, b, run in zip(operators, placed, runs, strict=True)]
-    rows = [row for [row, *_] in by_kernel(several, device.bandwidth) if row.run.merged and not row.fused_into]
-    gated = {"mlp.gate"} if model == "llama-3.1-8b" else set()  # Mixtral's experts have another formula
-    assert {row.operator.name for row in rows} == {"attention.q"} | gated
-    for row in rows:
-        assert row.run.formula is not None
-        assert row.expected is not None
-        assert row.kernel is not None
-        stated = evaluated_derivation(row.run.formula, float(row.kernel.bound_seconds), row.expected)
-        assert stated == pytest.approx(float(row.expected.value), rel=6e-4), row.operator.name
+
+
+@pytest.mark.parametrize(("model", "hw", "options"), ESTIMATES)
+def test_the_printed_terms_of_every_kernel_of_an_estimate_give_its_time(
+    model: str, hw: str, options: dict[str, Any]
+) -> None:
+    explanation = explain(hub.load(model), Device.load(hw), **options)
+    counted = [each for section in explanation.sections for each in section.operators if each.formula]
+    printed = 0
+    for each in counted:
+        if each.placed is None or each.fused_into:
+            continue
+        assert each.formula is not None
+        run, rows = each.placed.run, each.kernels
+        row = max(rows, key=lambda row: row.operator.count) if run.merged else each.placed
+        assert row.run.expected is not None
+        tables = [block.lines for block in _timing(each, each.placed) if isinstance(block, Equations)]
+        if row.is_limited_by_power:
+            (((_, [form]),),) = [tables.pop()]
+            assert quantity(form.text) == pytest.approx(float(row.expected.value), rel=6e-4)  # type: ignore[union-attr]
+        kernels = [kernel for kernel in run.kernels if kernel.count]
+        formulas = [kernel.formula for kernel in kernels] or [each.formula]
+        bounds = [float(kernel.bound) for kernel in kernels] or [float(each.placed.placement.bound_seconds)]
+        stated = [evaluated_lines(*pair) for pair in zip(tables, formulas, bounds, strict=False)]
+        if len(tables) > len(formulas):  # the parts of an exchange
+            (((_, [terms, total]),),) = tables[len(formulas) :]
+            assert evaluated(terms.text) == pytest.approx(quantity(total.text), rel=6e-4)
+            assert evaluated(terms.text) == pytest.approx(
+                sum(kernel.count * time for kernel, time in zip(kernels, stated, strict=True)), rel=6e-4
+            )
+            stated = [quantity(total.text)]
+        assert stated == [pytest.approx(float(row.run.expected.value), rel=6e-4)], each.operator.name
+        printed += 1
+    assert printed > len(counted) / 2
+
+
+def test_an_exchange_of_gradients_with_32_bits_is_bound_by_twice_the_bytes_of_16_bits() -> None:
+    """The counts of an exchange are those of the weights' format; Megatron sums gradients in fp32."""
+    (section,) = explain(hub.load("gpt2"), Device.load("a100"), op="gradients.all_reduce", **ESTIMATES[0][2]).sections
+    (exchange,) = section.operators
+    assert exchange.placed is not None
+    (kernel,) = exchange.placed.run.kernels
+    assert kernel.bound == pytest.approx(2 * exchange.placed.placement.bound_seconds)
+    assert exchange.placed.expected == kernel.expected
 
 
 @pytest.mark.parametrize("rounds", [0, 1, 2])
