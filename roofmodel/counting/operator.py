@@ -294,13 +294,21 @@ class Operator:
         A format below 16 bits does not apply to GEMMs whose weights keep the working format, such as the head, the
         router of an MoE layer, and modules that a checkpoint does not convert: engines quantize only linear layers with
         quantized weights (vLLM creates gates with `quant_config=None`, and its head is no quantized linear layer).
-        Nor does it apply to attention on activations and a KV cache of at least 16 bits.
+        Nor does it apply to attention on activations and a KV cache of at least 16 bits; an indexer's scores are apart.
         """
         if self.widths.gemm is None or not self.lines[0].contracted:
             return dtype
         if self.multiplies_unconverted_weights:
             return self.widths.unconverted_compute(dtype)
+        if self.scores_indexed_tokens:
+            return self.widths.index_compute(dtype)
         return self.widths.attention_compute(dtype) if self._multiplies_activations else dtype
+
+    @property
+    def scores_indexed_tokens(self) -> bool:
+        """Whether these are the scores of an indexer of tokens in one kernel; indexers of blocks multiply in the format
+        of attention."""
+        return self.kind == "attention" and "ki" in self.sizes and "t:sb" not in self.sizes
 
     @cached_property
     def multiplies_unconverted_weights(self) -> bool:

@@ -361,6 +361,11 @@ class Widths(NamedTuple):
         """The format in which attention computes: at least 16 bits where its inputs and the KV cache have as many."""
         return self.unconverted_compute(gemm) if min(self.dtype.bits, self.kv.bits) >= 16 else gemm
 
+    def index_compute(self, gemm: str) -> str:
+        """The format of a fused indexer's scores of tokens: engines store its keys in fp8 and multiply in it where
+        GEMMs compute in fp8 or fp4, with a KV cache of any format (DeepGEMM, fp8_mqa_logits)."""
+        return "fp8" if gemm in ("fp8", "fp4") else self.attention_compute(gemm)
+
     def compute_format(self, name: str) -> Format:
         """The format `name`, in which an operator computes."""
         return self.dtype if self.dtype.name == name else FORMATS[name]

@@ -440,8 +440,8 @@ def phase_lines(
 
 
 def _short(label: str) -> str:
-    """The label, or its first word, so that the column stays narrow."""
-    return label if len(label) < 12 else label.split()[0].rstrip(",")
+    """The label, or its first word, so that the column stays narrow; `indexer: keys` is one of several."""
+    return label if len(label) < 12 or ":" in label else label.split()[0].rstrip(",")
 
 
 def _line(row: OperatorRow, label: str) -> EstimateLine:

@@ -145,6 +145,7 @@ function input(name) {
     if (role === "dtype") return isNarrow(state.dtype) ? model().activations_with_narrow_dtype[state.hw] : state.dtype;
     if (role === "others") return isNarrow(format("weights")) ? format("dtype") : format("weights");
     if (role === "attention") return isNarrow(format("kv")) ? state.dtype : format("dtype");
+    if (role === "index") return ["fp8", "fp4"].includes(state.dtype) ? "fp8" : format("attention");
     return state[role] || state.dtype; // "gemm" is dtype
   };
   if (kind === "format") return format(keys[0]);

@@ -15,7 +15,8 @@ Each combination of options that are not numbers (`Variant`, and the engine) has
                                               GEMMs compute), or `dtype` (activations: `gemm`, or 16 bits where
                                               that is narrower); `others` is `weights`, or `dtype` where that has
                                               fewer than 16 bits; `attention` is `dtype`, or `gemm` where `kv` has
-                                              fewer than 16 bits
+                                              fewer than 16 bits; `index` is fp8 where `gemm` is fp8 or fp4,
+                                              else `attention`
     device|FIELD                              a figure of the device; for `pairs_over_pcie` 1 or 0;
                                               `rows_of_4_bytes` and `rows_of_2_bytes` as in `Unaligned`
     device|PIPE|ROLE                          the peak of the `matmul` or `vector` pipe for the format of a role
@@ -296,6 +297,9 @@ class _TracedWidths(Widths):
 
     def attention_compute(self, gemm: str) -> str:
         return "attention"
+
+    def index_compute(self, gemm: str) -> str:
+        return "index"
 
     def compute_format(self, name: str) -> Format:
         bits: Any = self.dtype.bits

@@ -152,10 +152,9 @@ def computed_format(kind: str, operator: Operator) -> str:
     Indexers of tokens multiply in fp8, those of blocks in 16 bits; so does sparse attention, after it has converted the
     keys.
     """
-    is_index = kind in ("index_prefill", "index_decode")
-    if kind in SPARSE or (is_index and "t:sb" in operator.sizes):
-        return "bf16"
-    return "fp8" if is_index else ""
+    if operator.scores_indexed_tokens:
+        return "fp8"
+    return "bf16" if kind in (*SPARSE, "index_prefill", "index_decode") else ""
 
 
 def is_absorbed(operator: Operator) -> bool:

@@ -76,6 +76,7 @@ def inputs(
         formats["dtype"] = wide
     formats["others"] = formats["dtype" if "weights" in narrow else "weights"]
     formats["attention"] = dtype if "kv" in narrow else formats["dtype"]
+    formats["index"] = "fp8" if dtype in ("fp8", "fp4") else formats["attention"]
     figures = {
         "bandwidth": device.bandwidth, "capacity": device.capacity, "l2": l2_bytes(device),
         "multiprocessors": device.multiprocessors, "clock": device.clocks.get("boost"),

@@ -51,6 +51,23 @@ def test_scores_take_longer_with_more_keys_and_unshared_tiles_are_never_faster()
     assert (unshared >= times).all()
 
 
+@pytest.mark.parametrize(
+    ("model", "dtype", "computed"),
+    [
+        ("deepseek-v3.2", "fp8", "fp8"),
+        ("deepseek-v4-flash", "fp4", "fp8"),  # no engine multiplies them in fp4
+        ("deepseek-v3.2", "fp16", "fp16"),
+        ("minimax-m3", "fp8", "bf16"),  # of blocks of keys
+    ],
+)
+def test_scores_of_tokens_are_bound_by_the_peak_of_fp8_with_any_kv_cache(model: str, dtype: Any, computed: str) -> None:
+    device = Device.load("b200")
+    (found,) = estimate(load(model), device, phase="prefill", seq=8192, dtype=dtype, kv="bf16").phases
+    scores = next(each for each in found.placed if each.operator.name == "attention.index_scores")
+    matmul_seconds = scores.placement.cost.matmul_flops / device.matmul_pipe(computed).peak
+    assert scores.placement.matmul_seconds == pytest.approx(matmul_seconds)
+
+
 @pytest.mark.parametrize("model", ["deepseek-v3.2", "deepseek-v4-flash", "minimax-m3"])
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
 def test_operators_of_sparse_layers_have_parameters_of_their_own(model: str, phase: Any) -> None:
