@@ -216,7 +216,8 @@ def choose_set(sets: Sets[Timing], implementation: str | tuple[str, ...], key: s
 
     Several implementations are in order of preference. Sets are ranked by, in this order: same formats; mean error of
     at most MAX_TRANSFER_ERROR; same compute format with a stored format of similar width; preferred implementation;
-    order in the file, whose first set is the default. A set for another format key gets a wider interval.
+    same stored format; order in the file, whose first set is the default. A set for another format key gets a wider
+    interval.
     """
     wanted_names = (implementation,) if isinstance(implementation, str) else implementation
     for each in wanted_names:
@@ -231,12 +232,13 @@ def choose_set(sets: Sets[Timing], implementation: str | tuple[str, ...], key: s
 
     ranks = {each: rank for rank, each in reversed([*enumerate(wanted_names)])}
 
-    def distance(candidate: tuple[str, str, Fitted[Timing]]) -> tuple[bool, bool, float, int]:
+    def distance(candidate: tuple[str, str, Fitted[Timing]]) -> tuple[bool, bool, float, int, bool]:
         name, other, (_, fit) = candidate
         wanted, offered = key.split("/"), other.split("/")
         width = _width_distance(*wanted[1:2], *offered[1:2]) if wanted[0] == offered[0] else inf  # same compute format
         poor = fit.error > MAX_TRANSFER_ERROR
-        return wanted != offered, poor, width, ranks.get(name, len(wanted_names))
+        rank = ranks.get(name, len(wanted_names))
+        return wanted != offered, poor, width, rank, wanted[1:] != offered[1:]
 
     name, other, (timing, fit) = min(candidates, key=distance)
     if other == key:

@@ -42,6 +42,15 @@ def test_unmeasured_formats_use_the_parameter_set_of_equal_width() -> None:
         assert {**sets["a"], **sets["b"]}[substituted.format_key].timing == substituted.timing
 
 
+def test_of_a_kernel_in_another_compute_format_the_set_with_the_stored_format_is_used() -> None:
+    """A KV cache in fp8 that the GEMMs' fp8 makes `fp8/fp8`: attention reads it at the rate of `fp16/fp8`."""
+    sets = {"a": {"fp16/fp16": fitted(1), "fp16/fp8": fitted(2)}, "b": {"fp16/fp16": fitted(3)}}
+    for name, latency in (("a", 2), ("b", 3)):
+        substituted = choose_set(sets, name, "fp8/fp8")
+        assert substituted is not None
+        assert substituted.timing.latency == latency
+
+
 def test_a_parameter_set_of_a_distant_format_is_not_substituted() -> None:
     sets = {"a": {"fp16/fp16/512": fitted(1, 0.5)}, "b": {"fp16/fp16/128": fitted(2, 0.1)}}
     assert choose_set(sets, "a", "fp16/fp16/512") == (*fitted(1, 0.5), "a", "fp16/fp16/512", False)
