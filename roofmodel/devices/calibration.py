@@ -21,7 +21,8 @@ class Parameter(NamedTuple):
 
     A fit starts at `start` and stays between `low` and `high`; without them within a factor of 100 of the start. It
     tries each of `values`, where a parameter has one of a few physical values, such as the rows of a tile. A parameter
-    on which no measurement of a set depends keeps its start.
+    on which no measurement of a set depends keeps its start. A file may leave out an `optional` one, which then has its
+    start.
     """
 
     meaning: str
@@ -30,6 +31,7 @@ class Parameter(NamedTuple):
     low: float = 0.0
     high: float = inf
     values: tuple[float, ...] = ()
+    optional: bool = False
 
     @property
     def limits(self) -> tuple[float, float]:
@@ -172,9 +174,18 @@ class DecodeTiming(NamedTuple):
             values=(128.0, 1.0),
         ),
     ]
-    combine: Annotated[float, Parameter("time to combine the parts of a split KV cache", "s", 3e-06)]
+    combine: Annotated[
+        float,
+        Parameter("time to combine the parts of a split KV cache; long where a library does not split it", "s", 3e-06),
+    ]
     dram: Annotated[float, Parameter("fraction of the DRAM bandwidth", "", 0.8, high=1.0)]
     l2: Annotated[float, Parameter("factor on the L2 ports' bandwidth, for data in L2", "", 0.2)]
+    fewest_heads: Annotated[
+        float,
+        Parameter(
+            "fewest query heads of a key-value head that share a block", "heads", 1.0, values=(1.0,), optional=True
+        ),
+    ] = 1.0
 
 
 class ExpertsTiming(NamedTuple):

@@ -86,6 +86,7 @@ def _set(fitted: Fitted[Any], shared: tuple[tuple[str, str], ...]) -> str:
     entries = [
         (name, values[name] if len(fields) == 1 else _by_head_size([values[field] for field in fields]))
         for name, fields in stated_parameters(type(fitted.timing)).items()
+        if not (declared[fields[0]].optional and getattr(fitted.timing, fields[0]) == declared[fields[0]].start)
     ]
     fit = [(n, str(v)) for n, v in fitted.fit._asdict().items() if n not in SHARED]
     fit += [each for each in _origin(fitted) if each not in shared]

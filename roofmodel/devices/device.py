@@ -339,7 +339,8 @@ def _sets(node: YamlValue, timing: type[Timing]) -> Sets[Timing]:
 
 def _fitted(node: YamlValue, timing: type[Timing], shared: Mapping[str, YamlValue]) -> Fitted[Timing]:
     declared, fields_by_name = parameters(timing), stated_parameters(timing)
-    entries = node.mapping((*fields_by_name, "fit"), required=(*fields_by_name, "fit"))
+    required = [name for name, fields in fields_by_name.items() if not declared[fields[0]].optional]
+    entries = node.mapping((*fields_by_name, "fit"), required=(*required, "fit"))
     values: list[float] = []
     for name, fields in fields_by_name.items():
         if len(fields) > 1:
@@ -348,8 +349,10 @@ def _fitted(node: YamlValue, timing: type[Timing], shared: Mapping[str, YamlValu
             if not values_by_size:
                 raise entries[name].error(f"{entries[name].path} has no head size, such as {{128: ...}}")
             values += for_all_head_sizes(values_by_size)
-        else:
+        elif name in entries:
             values.append(_value(entries[name], declared[name]))
+        else:
+            values.append(declared[name].start)
     fit = {**shared, **entries["fit"].mapping(Fit._fields, [name for name in Fit._fields if name not in shared])}
     low, high = fit["low"].number(), fit["high"].number()
     if not low <= 1 <= high:  # factors on the expected time

@@ -79,7 +79,8 @@ DECODE = FormulaDescription(
     ),
     notes=(
         "Latent attention of a decode is absorbed: all heads share the latents, as one key-value head.",
-        "With more than `heads` query heads per key-value head, a library has a thread block for each query head; "
+        "With more than `heads` query heads per key-value head, or less than `fewest_heads`, a library has a thread "
+        "block for each query head; "
         "blocks after the first read keys and values from L2. Some do so with any sliding window (`window_heads`). A "
         "wave of blocks with one query head takes `single` times as long.",
         "Where a model verifies drafted tokens, a block holds the queries of all of them.",
@@ -227,7 +228,7 @@ def decode_seconds(att: AttentionWork, chip: Chip, timing: DecodeTiming) -> Numb
     """Seconds for one or a few queries per sequence, by DECODE; elementwise for arrays."""
     group: Number = att.heads / att.kv_heads
     most_heads: Number = minimum(timing.heads, either(att.windowed > 0, timing.window_heads, timing.heads))
-    blocks_per_group: Number = either(group > most_heads, group, 1)
+    blocks_per_group: Number = either(group > most_heads, group, either(group < timing.fewest_heads, group, 1))
     blocks: Number = att.batch * att.kv_heads * blocks_per_group
     rows: Number = timing.rows * ceil_div(group * att.queries, timing.rows * blocks_per_group)
     wave: Seconds = _by_head_size("wave", att, timing)

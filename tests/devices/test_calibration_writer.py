@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from roofmodel.devices.calibration import Calibration, ElementwiseTiming, Fit, Fitted
+from roofmodel.devices.calibration import (
+    Calibration,
+    DecodeTiming,
+    ElementwiseTiming,
+    Fit,
+    Fitted,
+    parameters,
+)
 from roofmodel.devices.calibration_writer import device_file
 from roofmodel.devices.device import Device
 from roofmodel.errors import DeviceError
@@ -39,6 +46,19 @@ calibration:
     fit: {{source: old, date: 2025-01-02}}
     add: {{fp16/fp16: {STREAM}}}
 """
+
+
+def test_an_optional_parameter_is_written_where_it_is_not_the_usual_one(tmp_path: Path) -> None:
+    """`fewest_heads` is 1 for most kernels, whose files do not state it."""
+    for heads in (1.0, 8.0):
+        usual = [parameter.start for parameter in parameters(DecodeTiming).values()]
+        timing = DecodeTiming(*usual)._replace(fewest_heads=heads)
+        one = Calibration("mine", decode_attention={"kernel": {"fp16/fp16": Fitted(timing, FITTED.fit)}})
+        written = device_file(LEAST + SOURCES, one)
+        assert ("fewest_heads: 8" in written) == (heads == 8)
+        read = load(tmp_path, written).calibration
+        assert read is not None
+        assert read.decode_attention["kernel"]["fp16/fp16"].timing == timing
 
 
 def load(folder: Path, text: str) -> Device:

@@ -165,6 +165,15 @@ def test_groups_above_the_limit_have_a_block_for_each_head_and_read_the_cache_ag
     assert decode_seconds(att, FAST, read) == pytest.approx(63 * att.kv_bytes / 0.5e12, rel=1e-6)
 
 
+def test_groups_below_the_limit_have_a_block_for_each_head_too() -> None:
+    """25 sequences on 100 SMs: 32 heads in groups of 4 are 800 blocks, 64 in groups of 8 are 200, 128 in groups of 16
+    are 3200."""
+    of_eight = WAVES._replace(heads=8, fewest_heads=8)
+    for group, waves in ((1, 2), (4, 8), (8, 2), (16, 32)):
+        att = decode(25, 8 * group, 8, 64)
+        assert decode_seconds(att, FAST, of_eight) == pytest.approx(waves * 10e-6, rel=1e-6)
+
+
 def test_with_a_sliding_window_another_limit_applies_too() -> None:
     att = decode(25, 32, 4, 64)
     timing = WAVES._replace(window_heads=1)

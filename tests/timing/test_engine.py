@@ -247,6 +247,26 @@ def test_trtllm_0_9_expects_no_collapse_of_llama_2_70b() -> None:
     assert seconds[-1] < 30.4e-3
 
 
+def test_trtllm_0_9_splits_no_cache_among_thread_blocks() -> None:
+    """A block reads the whole cache of its query head. One sequence of Llama 70B has a wave of 16 blocks on each of 4
+    GPUs and of 8 blocks on each of 8, so that 6000 more tokens add the same time; a split cache would add little. NIM
+    measured 6.4 and 8.5 ms for 7200 tokens (whole/served_nim.csv.gz)."""
+
+    def attention_seconds(tp: int, context: int, engine: str) -> float:
+        ops = roofmodel.estimate(
+            "llama-3.1-70b", "a100", tp=tp, phase="decode", context=context, engine=engine
+        ).to_dict()["phases"][0]["ops"]
+        return sum(op["count"] * op["expected_seconds"] for op in ops if op["name"] == "attention.flash")
+
+    four, eight, split = (
+        attention_seconds(tp, 8000, engine) - attention_seconds(tp, 2000, engine)
+        for tp, engine in ((4, "trtllm@0.9"), (8, "trtllm@0.9"), (8, "trtllm"))
+    )
+    assert four == pytest.approx(eight, rel=0.05)
+    assert 6.4e-3 * 6000 / 7200 / 1.3 < four < 8.5e-3 * 6000 / 7200 * 1.3
+    assert split < four / 5
+
+
 def extra_kernels_by_operator(
     model: str = "bert-base-uncased", phase: Phase = "train", dtype: str = "fp16", engine: str = "torch"
 ) -> dict[str, dict[str, int]]:
