@@ -16,6 +16,10 @@ from roofmodel.serve.totals import LATENCIES, TOTALS, output_rate
 from roofmodel.steps.estimate import describe_phase
 from roofmodel.timing.timing import Expected
 
+FULL = 0.97
+"""Share of the time in which engines that limit a service compute; their last steps end after the time that is
+counted."""
+
 
 def document(service: ServingEstimate, *, ops: bool = False, roofline: bool = False) -> Document:
     """The answers, the requests, and the table of the mean decode step."""
@@ -75,12 +79,19 @@ def _summary(service: ServingEstimate) -> Iterator[tuple[str, str]]:
     )
     yield "requests", _requests(service)
     phase = service.mean_step.phases[0]
-    yield "limited by", f"mean step: {answer.describe_limit(phase)}"
+    yield "limited by", _limit(service)
     for title, text in answer.describe_power((phase,)):
         per_token = service.joules_per_token
         energy = "" if per_token is None else f", {per_token:.3g} J per output token"
         yield title, f"{text.rpartition(', ')[0]} in the mean step{energy}"
     yield "memory", answer.describe_memory(service.mean_step)
+
+
+def _limit(service: ServingEstimate) -> str:
+    """Prefill engines without idle time, and what limits the mean decode step."""
+    step = f"mean step: {answer.describe_limit(service.mean_step.phases[0])}"
+    busy = service.loop.prefill_busy
+    return step if busy is None or busy < FULL else f"prefill engines, which are always busy; {step}"
 
 
 def _requests(service: ServingEstimate) -> str:

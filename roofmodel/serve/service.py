@@ -5,7 +5,8 @@ simulation (`simulation.py`) is that of one microbatch, with the time of a step 
 runs for the expected times of steps, for both ends of their interval, and for their bounds.
 
 More requests than the KV cache or the engine's limit of sequences takes wait. With random arrivals the wait has no end
-unless they are rarer than what the engines serve; that is simulated first, as a closed loop with all places taken.
+unless they are rarer than what the engines serve; that is simulated first, as a closed loop with all places taken, of
+separate engines for as few as have the same ratio of both kinds.
 
 With separate engines for prefill and decode (`separate.py`) one simulation has all engines of both kinds, each with its
 own requests. Each pipeline stage and each replica that shares experts is an engine of the simulation.
@@ -14,7 +15,7 @@ own requests. Each pipeline stage and each replica that shares experts is an eng
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from math import ceil, inf, isinf
+from math import ceil, gcd, inf, isinf
 from typing import Any, NamedTuple
 
 from roofmodel.devices.device import Device
@@ -200,9 +201,16 @@ class _Steady(NamedTuple):
 def _steady(
     load: ClientLoad, seconds: StepSeconds, of_prompts: StepSeconds | None, rate: float | None
 ) -> _Steady:  # fmt: skip
-    """The closed loop, or with a rate the open one. If more requests arrive than are served, the wait is endless."""
-    loop = simulate(load, seconds, of_prompts)
-    capacity = load.sequences / loop.latency
+    """The closed loop, or with a rate the open one. If more requests arrive than are served, the wait is endless.
+
+    Twice as many separate engines of both kinds serve twice as much, so that a part of them shows the capacity.
+    """
+    parts = 1 if rate is None else gcd(load.prefillers, load.decoders)
+    part = load._replace(
+        sequences=ceil(load.sequences / parts), prefillers=load.prefillers // parts, decoders=load.decoders // parts
+    )
+    loop = simulate(part, seconds, of_prompts)
+    capacity = parts * part.sequences / loop.latency
     if rate is None:
         return _Steady(loop, capacity)
     if rate >= capacity:

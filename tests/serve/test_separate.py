@@ -131,9 +131,27 @@ def test_the_layout_counts_gpus_and_pipelines_have_no_empty_stages() -> None:
     assert staged["requests_per_second"] == pytest.approx(2 * one["requests_per_second"], rel=0.1)
 
 
+def test_prefill_engines_limit_a_service_where_more_of_them_raise_its_rate() -> None:
+    """Of 2048 prompt tokens and 64 new ones, one prefill engine is too slow for a decode engine, and eight are not."""
+
+    def limit(prefill_engines: int) -> str:
+        found = estimate(
+            MODEL, "h100", phase="serve", concurrency=32, dtype="bf16", kv="bf16", prefill="tp=1", decode="tp=1",
+            prefill_engines=prefill_engines, **LENGTHS,
+        )  # fmt: skip
+        return next(line for line in found.text("markdown").splitlines() if "limited by" in line)
+
+    rates = [totals(concurrency=32, prefill_engines=n)["requests_per_second"] for n in (1, 2)]
+    assert rates[1] > 1.8 * rates[0]
+    assert "prefill engines, which are always busy" in limit(1)
+    assert "prefill engines" not in limit(8)
+
+
 def test_random_arrivals_have_a_limit_set_by_the_slower_kind_of_engines() -> None:
     few, many = (totals(concurrency=None, requests=2, prefill_engines=n)["max_requests_per_second"] for n in (1, 2))
     assert many == pytest.approx(2 * few, rel=0.05)  # prompts of 2048 tokens, 64 new ones: prefill limits
+    pairs = totals(concurrency=None, requests=2, prefill_engines=3, decode_engines=3)
+    assert pairs["max_requests_per_second"] == pytest.approx(3 * few, rel=1e-6)  # the capacity of a pair, three times
     with pytest.raises(RoofError, match=r"try requests=.* or more prefill_engines or decode_engines"):
         totals(concurrency=None, requests=1000)
 
