@@ -35,6 +35,7 @@ def to_dict(estimate: Estimate) -> dict[str, Any]:
             "all_gpus": estimate.memory_of_all,
             **({} if estimate.has_total else dict.fromkeys((*NEED_WEIGHTS, "all_gpus"))),
             **start_document(estimate.start),
+            "needed": int(estimate.needed) if estimate.has_total else None,
             "capacity": estimate.device.capacity,
             "usable": None if estimate.usable_memory is None else int(estimate.usable_memory),
             "fits": estimate.fits,

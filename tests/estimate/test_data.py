@@ -9,11 +9,13 @@ import json
 import pytest
 
 from roofmodel.devices.device import Device
+from roofmodel.estimate.answer import describe_memory
 from roofmodel.estimate.command import Report
 from roofmodel.estimate.data import to_dict
 from roofmodel.estimate.tables import OPERATORS
 from roofmodel.models import hub
 from roofmodel.models.config import architecture
+from roofmodel.numbers import units
 from roofmodel.steps.estimate import estimate
 from tests.estimates import run
 
@@ -38,6 +40,20 @@ def test_the_document_has_the_keys_of_the_contract() -> None:
                 "bytes_written", "intensity", "bound", "bound_seconds", "expected_seconds",
             } <= set(op)  # fmt: skip
             assert op["count"] == (1 if op["layers"] is None else len(op["layers"]))
+
+
+def test_the_needed_memory_is_what_the_printed_line_has() -> None:
+    """vLLM starts with weights, memory outside torch, activations and CUDA graphs, and has the KV cache of the
+    workload. Other engines state no division of the memory: all roles count."""
+    for engine in ("vllm", "torch"):
+        report = estimate(hub.load("llama-3.1-8b"), Device.load("h100"), phase="decode", batch=4, engine=engine)
+        memory = to_dict(report)["memory"]
+        started = sum(
+            memory[key] or 0
+            for key in ("weights", "kv_cache", "non_torch_bytes", "activation_peak_bytes", "graph_bytes")
+        )
+        assert memory["needed"] == (memory["total"] if engine == "torch" else started)
+        assert f"{units.binary(memory['needed'])} of ".replace(" GiB", "") in describe_memory(report)
 
 
 def test_different_layers_are_listed_separately() -> None:
