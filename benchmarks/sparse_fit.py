@@ -153,11 +153,21 @@ def by_set(folder: Path, stem: str, keys: str, phase: str, device: Device) -> di
     kinds, found = kinds_of(keys, phase), dict[tuple[str, str], list[Kernels]]()
     for module in MODULES[keys]:
         for rows in read(folder, module, phase, stem):
-            own = next(part for part in operators(rows) if parameter_sets.kind(part) == kinds[0])
             if name := kernel_name(rows):
-                key = operator_format_key(own, own.widths.compute)
-                found.setdefault((name, key), []).append(kernels(rows, device, kinds))
+                for each, some in by_variant(rows, name, kinds[0]):
+                    found.setdefault(each, []).append(kernels(some, device, kinds))
     return found
+
+
+def by_variant(rows: Rows, name: str, kind: str) -> Iterator[tuple[tuple[str, str], Rows]]:
+    """The rows by kernel and format key of their sparse attention; those of another kernel apart."""
+    own = next(part for part in operators(rows) if parameter_sets.kind(part) == kind)
+    key = operator_format_key(own, own.widths.compute)
+    variant = parameter_sets.sparse_variant(own, name, key) if kind == "sparse_prefill" else None
+    applies = np.broadcast_to(variant.applies if variant else False, rows.measured.shape)
+    for other, mask in (((name, key), ~applies), (variant and (variant.implementation, variant.format_key), applies)):
+        if other and mask.any():
+            yield other, rows.select(np.flatnonzero(mask))
 
 
 def kinds_of(keys: str, phase: str) -> list[str]:

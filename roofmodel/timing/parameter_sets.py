@@ -79,7 +79,7 @@ def kind(operator: Operator) -> str:
     if _is_filter(operator):
         if not _is_update(operator):
             return "causal_convolution"
-        return "kda_convolution_update" if has_separate_inputs(operator) else "causal_convolution_update"
+        return "kda_convolution_update" if _has_separate_inputs(operator) else "causal_convolution_update"
     if _is_delta_rule(operator):
         rule = "kda" if _decays_per_channel(operator) else "delta_rule"
         return f"{rule}_decode" if _is_update(operator) else f"{rule}_prefill"
@@ -97,7 +97,7 @@ def _is_delta_rule(operator: Operator) -> bool:
     return operator.kind == "scan" and {"k", "m", "h", "h'", "r"} <= operator.sizes.keys() and bool(operator.parts)
 
 
-def has_separate_inputs(operator: Operator) -> bool:
+def _has_separate_inputs(operator: Operator) -> bool:
     """Whether a filter reads queries, keys and values apart, as that of Kimi's delta attention."""
     return "u" not in {tensor.name for tensor in operator.reads}
 
@@ -155,6 +155,30 @@ def computed_format(kind: str, operator: Operator) -> str:
     if operator.scores_indexed_tokens:
         return "fp8"
     return "bf16" if kind in (*SPARSE, "index_prefill", "index_decode") else ""
+
+
+class KernelVariant(NamedTuple):
+    """The set of another kernel that an implementation runs where `applies` (elementwise for arrays)."""
+
+    applies: Any
+    implementation: str
+    format_key: str
+
+
+def sparse_variant(operator: Operator, implementation: str, key: str) -> KernelVariant | None:
+    """The other kernel of an implementation of sparse attention to tokens in a prefill; None for most.
+
+    With an fp8 cache and at least 32 heads on a GPU, vLLM converts the cache to 16 bits and runs the kernel of 16 bits;
+    with fewer heads, which that kernel pads, it runs the kernel of fp8 (vllm/v1/attention/backends/mla/
+    flashmla_sparse.py, MIN_HEADS_FOR_BF16_PREFILL). From 65536 queries on, FlashInfer's attention on a B200 takes 0.3
+    to 0.9 times as long per query (aiconfigurator@095f58a5); CUDA limits two of the sizes of a grid to 65535 blocks.
+    """
+    sizes, kernel = operator.sizes, implementation.rpartition(" ")[2]
+    if kernel == "FLASHMLA_SPARSE" and key == "fp16/fp8":
+        return KernelVariant(sizes["k"] * sizes.get("g", 1) >= 32, implementation, "fp16/fp16")
+    if kernel == "FLASHINFER_MLA_SPARSE":
+        return KernelVariant(sizes["b"] * sizes["t"] >= 65536, f"{implementation} 65536 queries", key)
+    return None
 
 
 def is_absorbed(operator: Operator) -> bool:

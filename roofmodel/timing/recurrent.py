@@ -20,7 +20,6 @@ from roofmodel.numbers.algebra import (
     plain,
 )
 from roofmodel.timing.formula import Chip, FormulaDescription, dram_share, overlap, stream_seconds
-from roofmodel.timing.parameter_sets import has_separate_inputs
 
 BLOCK_ELEMENTS: Annotated[int, "elements of a thread block of a causal convolution: tokens x channels"] = 2048
 UPDATE_CHANNELS = 256  # of a thread block of the update of a causal convolution
@@ -146,7 +145,7 @@ def update_seconds(work: UpdateWork, chip: Chip, timing: StateUpdateTiming) -> N
 def convolution_work(operator: Operator) -> ConvolutionWork:
     """The input of `convolution_seconds`, from a causal convolution."""
     sizes, cost = operator.sizes, operator.cost
-    launches = 3 if has_separate_inputs(operator) else 1
+    launches = 1 if "u" in {tensor.name for tensor in operator.reads} else 3
     numbers = (sizes["b"], sizes["t"], sizes["c"], cost.bytes_read, cost.bytes_written, launches)
     return ConvolutionWork(*map(plain, numbers))
 

@@ -351,7 +351,12 @@ def kernel_parameters(
         names = (*(name for name in names if name and name in sets), elementwise_kind(operator))
     elif operator.kind == "conv":
         names = (*filter(None, names if isinstance(implementation, str) else ()), CONVOLUTION_LIBRARY, *names)
-    return KernelParameters(kind, key, choose_set(sets, names, key))
+    chosen = choose_set(sets, names, key)
+    if kind == "sparse_prefill" and chosen:
+        variant = parameter_sets.sparse_variant(operator, chosen.implementation, chosen.format_key)
+        if variant and variant.format_key in sets.get(variant.implementation, {}):
+            chosen = _either(variant.applies, choose_set(sets, *variant[1:]), chosen)
+    return KernelParameters(kind, key, chosen)
 
 
 def _kernel_kind(operator: Operator, calibration: Calibration) -> str:

@@ -68,6 +68,41 @@ def test_scores_of_tokens_are_bound_by_the_peak_of_fp8_with_any_kv_cache(model: 
     assert scores.placement.matmul_seconds == pytest.approx(matmul_seconds)
 
 
+@pytest.mark.parametrize(
+    ("hw", "tp", "phase", "formats"),
+    [
+        ("h100", 8, "prefill", "fp16/fp8"),  # 16 of 128 heads
+        ("h100", 4, "prefill", "fp16/fp16"),  # 32 heads: vLLM's MIN_HEADS_FOR_BF16_PREFILL
+        ("h200", 2, "prefill", "fp16/fp16"),
+        ("h100", 4, "decode", "fp16/fp8"),
+        ("b200", 4, "prefill", "fp16/fp8"),  # of FlashInfer, which converts no cache
+    ],
+)
+def test_a_prefill_with_many_heads_converts_its_cache_on_hopper(hw: str, tp: int, phase: Any, formats: str) -> None:
+    model, device = load("deepseek-v3.2"), Device.load(hw)
+    (found,) = estimate(model, device, phase=phase, seq=4096, tp=tp, engine="vllm", kv="fp8").phases
+    core = next(each.run.formula for each in found.placed if each.operator.name == "attention.flash")
+    assert core is not None
+    assert core.kind.startswith("sparse_")
+    assert core.format_key == formats
+    assert not core.is_substitute
+
+
+def test_another_kernel_runs_from_65536_queries_on_where_flashinfer_has_one() -> None:
+    model, device = load("deepseek-v3.2"), Device.load("b200")
+    runs = [
+        next(each.run for each in found.placed if each.operator.name == "attention.flash")
+        for batch in (15, 16)
+        for found in estimate(model, device, phase="prefill", seq=4096, batch=batch, tp=8, engine="vllm").phases
+    ]
+    few, many = (run.formula for run in runs)
+    assert few is not None
+    assert many is not None
+    assert (few.implementation, few.format_key) == ("vllm FLASHINFER_MLA_SPARSE", "fp16/fp16")
+    assert (many.implementation, many.format_key) == ("vllm FLASHINFER_MLA_SPARSE 65536 queries", "fp16/fp16")
+    assert {run.evidence for run in runs} == {"measured"}
+
+
 @pytest.mark.parametrize("model", ["deepseek-v3.2", "deepseek-v4-flash", "minimax-m3"])
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
 def test_operators_of_sparse_layers_have_parameters_of_their_own(model: str, phase: Any) -> None:
