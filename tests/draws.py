@@ -971,6 +971,7 @@ RECIPES: dict[str, Callable[[Draw], dict[str, Any]]] = {
         | {"attention_bias": d.flag(), "mlp_bias": d.flag(), "head_dim": d.head_dim}
         | d.multimodal_rotary(d.head_dim)
     ),
+    "mllama_text_model": lambda d: d.llama() | {"cross_attention_layers": d.one([], [1], [2, 3], [1, 8])},
     "molmo2_text": lambda d: (
         d.llama()
         | {

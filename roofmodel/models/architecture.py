@@ -313,6 +313,7 @@ def _stack(stack: Stack, tp: Number, within: Number) -> Stack:
     layers = {index: shared for layer, indices in kinds for shared in [_layer(layer, tp, within)] for index in indices}
     return stack._replace(
         embedding=table,
+        unused_parameters=stack.unused_parameters and ceil_div(stack.unused_parameters, tp),
         layers=tuple(layers[index] for index in sorted(layers)),
         layer_groups=tuple(indices for _, indices in kinds),  # the same groups: sharding makes no other layers equal
     )
@@ -441,10 +442,15 @@ def _with_layers(arch: Architecture, runs: tuple[range, ...]) -> Architecture:
     stack = stack._replace(
         layer_groups=tuple(filter(None, groups)),
         final_norm=stack.final_norm if stage_slice.last else None,
-        unused_parameters=stack.unused_parameters if stage_slice.first else 0,
+        unused_parameters=sum(_unused_before(stack, run.stop) - _unused_before(stack, run.start) for run in runs),
         stage_slice=stage_slice,
     )
     return replace(arch, body=stack, head=arch.head if stage_slice.last else arch.head._replace(stages=()))
+
+
+def _unused_before(stack: Stack, layer: int) -> Number:
+    """The unused parameters before a layer, if all layers have the same share."""
+    return stack.unused_parameters * layer // len(stack.layers)
 
 
 def _slice(runs: tuple[range, ...], layers: int) -> StageSlice:

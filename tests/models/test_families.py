@@ -271,6 +271,7 @@ NOT_READ = {
     "modernbert-decoder": {"sliding_window"},  # half of `local_attention`
     "cohere_compass_text": {"head_dim", "pooling"},  # pooling: of the classifier, which is not supported
     "cosmos3_edge_text": {"tie_word_embeddings"},
+    "mllama_text_model": {"tie_word_embeddings"},
     "molmo2_text": {"tie_word_embeddings"},
     "ernie4_5_vl_moe_text": {"tie_word_embeddings"},
     "muse_glimmer_text": {"tie_word_embeddings"},

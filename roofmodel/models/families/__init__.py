@@ -163,7 +163,8 @@ MODEL_TYPES: dict[str, tuple[str, ...]] = {
     ),
     "multimodal_text": (
         "qwen2_vl_text", "qwen2_5_vl_text", "qwen2_5_omni_text", "qwen3_omni_moe_text", "cohere_compass_text",
-        "muse_glimmer_text", "cosmos3_edge_text", "molmo2_text", "ernie4_5_vl_moe_text", "glm4v_text", "glm_ocr_text",
+        "muse_glimmer_text", "cosmos3_edge_text", "molmo2_text", "mllama_text_model",
+        "ernie4_5_vl_moe_text", "glm4v_text", "glm_ocr_text",
         "glm4v_moe_text", "hunyuan_vl_text", "paddleocr_vl_text", "granite4_vision_text", "granite_docling_text",
     ),
 }  # fmt: skip

@@ -12,7 +12,7 @@ from roofmodel.models.families.llama_variants import FAMILIES as LLAMA_VARIANTS
 from roofmodel.models.families.llama_variants import HUNYUAN
 from roofmodel.models.families.mixture_of_experts import FAMILIES as MOE_FAMILIES
 from roofmodel.models.families.mixture_of_experts import GLM4_MOE
-from roofmodel.models.fields import COUNT, FLAG, FULL, SLIDING, WIDTHS, FieldType, key
+from roofmodel.models.fields import COUNT, FLAG, FULL, INDICES, SLIDING, WIDTHS, FieldType, key
 
 TEXT_MODEL = {"TextModel": ()}  # the multimodal class holds the head
 
@@ -54,6 +54,19 @@ GLM4V = GLM.like(
     positions=key("max_position_embeddings", default=32768),
     tied=False,
 )
+
+
+def _image_layers(f: Any) -> int:
+    """Parameters of the layers that attend to an image, and of the token table's rows for eight tokens of images.
+
+    Such a layer has attention with norms of queries and keys, an MLP, two norms and two gates, one number each.
+    """
+    hidden, query, kv = f["hidden"], f["heads"] * f["head_dim"], f["kv_heads"] * f["head_dim"]
+    layer = 2 * hidden * (query + kv) + 2 * f["head_dim"] + 3 * hidden * f["mlp_width"] + 2 * hidden + 2
+    if not any(f["mixers"]):
+        raise ValueError("'cross_attention_layers' has all layers; a prompt without an image would run none")
+    return int(f["mixers"].count("") * layer + 8 * hidden)
+
 
 FAMILIES: dict[str, Family] = {
     "qwen2_vl_text": QWEN2_VL,
@@ -144,6 +157,28 @@ FAMILIES: dict[str, Family] = {
         mlp_width=key("intermediate_size", default=12288),
         mlp_bias=False,
         positions=key("max_position_embeddings", default=36864),
+        tied=False,
+    ),
+    # a prompt without an image skips the layers that attend to one
+    "mllama_text_model": LLAMA.like(
+        "Mllama",
+        classes={"ForCausalLM": LM, "TextModel": ()},
+        config="MllamaTextConfig",
+        switches=dict(
+            image_layers=(INDICES, key("cross_attention_layers", default=lambda f: [3, 8, 13, 18, 23, 28, 33, 38])),
+        ),
+        kv_heads=key("num_key_value_heads", default=8),
+        head_dim=lambda f: f["hidden"] // f["heads"],
+        qkv_bias=False,
+        out_bias=False,
+        mixers=lambda f: ["" if layer in f["image_layers"] else "attention" for layer in range(f["layers"])],
+        layer_fields=lambda f: [{"mlp": bool(mixer)} for mixer in f["mixers"]],
+        unused_parameters=_image_layers,
+        mlp_width=key("intermediate_size", default=14336),
+        mlp_bias=False,
+        attention_dropout=key("dropout", default=0.0, null=0.0),
+        dropout=0.0,
+        positions=key("max_position_embeddings", default=131072),
         tied=False,
     ),
     "ernie4_5_vl_moe_text": MOE_FAMILIES["ernie4_5_moe"].like(
