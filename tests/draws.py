@@ -971,6 +971,19 @@ RECIPES: dict[str, Callable[[Draw], dict[str, Any]]] = {
         | {"attention_bias": d.flag(), "mlp_bias": d.flag(), "head_dim": d.head_dim}
         | d.multimodal_rotary(d.head_dim)
     ),
+    "recurrent_gemma": lambda d: (
+        {name: value for name, value in d.llama().items() if name != "max_position_embeddings"}
+        | {
+            "intermediate_size": 2 * d.width + d.one(0, 1),
+            "attention_bias": d.flag(),
+            "attention_window_size": d.window,
+            "lru_width": d.one(None, d.hidden, 6 * d.heads),
+            "conv1d_width": d.one(2, 3, 4),
+            "hidden_activation": d.one("gelu_pytorch_tanh", "silu"),
+            "block_types": d.one(["recurrent", "recurrent", "attention"], ["attention", "recurrent"], ["attention"]),
+            "num_hidden_layers": d.layers + 2,  # the class needs a layer with attention
+        }
+    ),
     "mllama_text_model": lambda d: d.llama() | {"cross_attention_layers": d.one([], [1], [2, 3], [1, 8])},
     "molmo2_text": lambda d: (
         d.llama()

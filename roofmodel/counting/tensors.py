@@ -65,6 +65,8 @@ AXES: dict[str, str] = {
     "dt": "hidden size on one GPU",
     "c": "channels",
     "C": "columns of the input projection of a state-space model",
+    "cm": "channels of one head of a recurrence",
+    "cm'": "channels of one head, as the output of a square matrix",
     "z": "state size per channel of a state-space model",
     "q": "rank of the time step (state-space models), or of decay and gate (linear attention)",
     "Q": "columns that give time step, B and C",

@@ -546,6 +546,11 @@ def _check_mixers(checked: _CheckedFields) -> None:
                 f"{where}: {named('inner_heads')} is not divisible by {named('inner_groups')}; "
                 "each group must have the same number of heads"
             )
+    if "recurrence" in fields["mixers"] and fields["inner_width"] % fields["inner_heads"]:
+        raise ModelError(
+            f"{at('inner_width', 'heads')}: {named('inner_width')} is not divisible by {named('heads')}; "
+            "each head must have the same number of channels"
+        )
     if fields["linear_value_heads"] % fields["linear_heads"]:
         raise ModelError(
             f"{at('linear_value_heads', 'linear_heads')}: {named('linear_value_heads')} is not divisible by "

@@ -364,6 +364,19 @@ class Mamba2(NamedTuple):
         return width * self.state, (width + 2 * self.groups * self.state) * self.filter
 
 
+class GatedRecurrence(NamedTuple):
+    """RG-LRU (Griffin, arXiv 2402.19427): one state per channel, whose gates each head computes from its channels."""
+
+    heads: Number
+    width: Number  # channels
+    filter: Number  # tokens of the causal convolution
+    activation: str  # of the gate on the output
+
+    def cached(self, tokens: Number, source: Number) -> tuple[Number, ...]:
+        """The states and the last tokens of the convolution, at any length."""
+        return self.width, self.width * self.filter
+
+
 class ShortConvolution(NamedTuple):
     """A causal depthwise convolution over `filter` tokens, between two input-dependent gates (LFM2)."""
 
@@ -511,6 +524,7 @@ Part = (
     | CrossAttention
     | Mamba
     | Mamba2
+    | GatedRecurrence
     | DeltaRule
     | Lightning
     | ShortConvolution
@@ -549,6 +563,7 @@ KINDS: dict[type, PartKind] = {
     Indexer: PartKind(("index_",)),
     Mamba: PartKind(("inner_",), {"width": "channels of the state space"}),
     Mamba2: PartKind(("inner_",), {"heads": "heads of the state space"}, {"groups": "groups of its heads"}),
+    GatedRecurrence: PartKind(("inner_",), dict.fromkeys(("heads", "width"), "heads of the recurrence")),
     DeltaRule: PartKind(("linear_",), dict.fromkeys(("value_heads", "heads"), "heads of linear attention")),
     Lightning: PartKind(("linear_",), {"heads": "heads of linear attention"}),
     ShortConvolution: PartKind((), {"width": "channels of the convolution"}),

@@ -21,6 +21,7 @@ from roofmodel.models.layers import (
     DisentangledAttention,
     Embedding,
     FrameConvolution,
+    GatedRecurrence,
     HeadNorm,
     ImageWindow,
     Indexer,
@@ -350,7 +351,8 @@ def _experts(index: int, fields: Fields) -> MoE:
 
 
 MIXERS: dict[str, type | Callable[[int, Fields], Part]] = {
-    "attention": _attends, "mamba": _mamba, "mamba2": Mamba2, "delta_rule": DeltaRule, "lightning": Lightning,
+    "attention": _attends, "mamba": _mamba, "mamba2": Mamba2, "recurrence": GatedRecurrence,
+    "delta_rule": DeltaRule, "lightning": Lightning,
     "convolution": _short_convolution, "mlp": _dense, "experts": _experts, "linear": _linear_mixer,
 }  # fmt: skip
 """The mixers of a layer by their names in the field `mixers`: a kind of part, or the function that builds it."""

@@ -244,6 +244,7 @@ CHANGES_NO_SHAPE = re.compile(
     r"|(full_attn|linear_attn|mlp)_(alpha|beta)_factor"
     r"|num_expert_group|moe_renormalize|kda_lower_bound|mtp_loss_scaling_factor"
     r"|qk_scale_factor|output_multiplier|rope_scaling_layers|scoring_func|compress_rope_theta|hc_magnitude|learnable_sink_init"
+    r"|logits_soft_cap|(final_)?w_init_variance_scale"
     r"|linear_(a_log|dt)_.*|linear_allow_neg_eigval"  # initialization, and a factor of 2
     r"|attn_config|embedding_fraction|expansion_ratio|learned_pos_emb|no_bias|norm_type",  # ignored by mpt's class
 )
@@ -271,6 +272,7 @@ NOT_READ = {
     "modernbert-decoder": {"sliding_window"},  # half of `local_attention`
     "cohere_compass_text": {"head_dim", "pooling"},  # pooling: of the classifier, which is not supported
     "cosmos3_edge_text": {"tie_word_embeddings"},
+    "recurrent_gemma": {"head_dim"},  # always the hidden size / heads
     "mllama_text_model": {"tie_word_embeddings"},
     "molmo2_text": {"tie_word_embeddings"},
     "ernie4_5_vl_moe_text": {"tie_word_embeddings"},

@@ -1,7 +1,7 @@
-"""State-space layers: Mamba (Gu and Dao, arXiv 2312.00752) and Mamba-2 (Dao and Gu, arXiv 2405.21060).
+"""State-space layers: Mamba (Gu and Dao, arXiv 2312.00752), Mamba-2 (Dao and Gu, arXiv 2405.21060), RG-LRU.
 
 In Mamba each channel has its own decay. In Mamba-2 the channels of a head share a decay, so that chunks of tokens are
-computed as GEMMs.
+computed as GEMMs. In RG-LRU (De et al., arXiv 2402.19427) each channel has one number as its state.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from roofmodel.counting.block_context import (
 from roofmodel.counting.layers.token_convolution import causal_filter
 from roofmodel.counting.operator import Builder, Operator
 from roofmodel.counting.workload import Step
-from roofmodel.models.layers import Mamba, Mamba2
+from roofmodel.models.layers import GatedRecurrence, Mamba, Mamba2
 from roofmodel.numbers.algebra import Number, ceil_div, half, quotient
 
 
@@ -213,3 +213,40 @@ def _mamba_scan(build: Builder, step: Step) -> tuple[Operator, ...]:
             flops=2 + vector_flops.ACTIVATION["silu"] + 1,
         ),
     )  # fmt: skip
+
+
+def gated_recurrence(mixer: GatedRecurrence, block: BlockContext) -> Iterator[Operator]:
+    """RG-LRU (arXiv 2402.19427, section 2.4): gate and input, causal filter, two gates per channel, recurrence, output.
+
+    A square matrix per head computes each gate. The cache has one number per channel and the last tokens of the filter.
+    Names: `enter` is the input gate and `forget` the recurrence gate of the paper, `A` its Lambda.
+    """
+    build = block.build(
+        c=mixer.width, r=mixer.filter, m=mixer.heads,
+        **dict.fromkeys(("cm", "cm'"), quotient(mixer.width, mixer.heads)),
+    )  # fmt: skip
+    yield build.operator("ssm.gate_input", "ssm", f"{block.input} W_ssm_gate[d c] + B_ssm_gate[c] -> gate[b t c]")
+    yield build.operator("ssm.input", "ssm", f"{block.input} W_ssm_in[d c] + B_ssm_in[c] -> u[b t c]")
+    yield from causal_filter(build, block.step, "ssm", True, None, "u[b t c]", own_code=True)
+    for name in ("enter", "forget"):
+        line = f"u[b t m cm] W_{name}[m cm cm'] + B_{name}[m cm'] -> {name}[b t m cm']"
+        yield build.operator(f"ssm.{name}", "ssm", line, kind="bmm")
+    scan = partial(_gated_scan, build, mixer.activation)
+    yield from fused_or_eager("ssm.scan", "ssm", scan, block.step, kind="scan")
+    yield build.operator("ssm.output", "ssm", f"y[b t c] W_ssm_out[c d] + B_ssm_out[d] -> {block.output}")
+
+
+def _gated_scan(build: Builder, activation: str, step: Step) -> tuple[Operator, ...]:
+    """decay = exp(-8 softplus(A) sigmoid(forget)), y = decay y + sqrt(1 - decay^2) sigmoid(enter) u, token by token."""
+    old_state, new_state = (" cache.state[b c]" if is_cached else "" for is_cached in (step.resumed, step.cached))
+    sigmoid = vector_flops.ACTIVATION["sigmoid"]
+    lines = (
+        ("decay", "elementwise", "forget[b t c] A[c] -> decay[b t c]", sigmoid + 3),  # times -8, times A, exp
+        # decay^2, 1 minus it, root, two products
+        ("drive", "elementwise", "enter[b t c] u[b t c] decay[b t c] -> drive[b t c]", sigmoid + 5),
+        ("recurrence", "scan", f"decay[b t c] drive[b t c]{old_state} -> y[b t c]{new_state}", 2),
+        (
+            "gate", "elementwise", "y[b t c] gate[b t c] -> y[b t c]", vector_flops.ACTIVATION[activation] + 1,
+        ),
+    )  # fmt: skip
+    return tuple(build.operator(f"ssm.{name}", "ssm", line, kind=kind, flops=n) for name, kind, line, n in lines)

@@ -10,7 +10,7 @@ from roofmodel.counting.block_context import BlockContext, fused_or_eager
 from roofmodel.counting.operator import Builder, Operator
 from roofmodel.counting.workload import Step
 from roofmodel.models.layers import FrameConvolution, ResidualFilter, ShortConvolution, TokenConvolution
-from roofmodel.numbers.algebra import Number, maximum, product, quotient
+from roofmodel.numbers.algebra import Number, is_just, maximum, product, quotient
 
 
 def token_convolution(conv: TokenConvolution, block: BlockContext) -> Iterator[Operator]:
@@ -53,13 +53,14 @@ def causal_filter(
     activation: str | None,
     outputs: str,
     separate_inputs: Sequence[str] = (),
+    own_code: bool = False,
 ) -> Iterator[Operator]:
     """A depthwise causal convolution of width r over c channels, and its activation.
 
     Reads `u[b t c]`, or the tensors `separate_inputs`, which are concatenated first. The cache has the last r tokens of
-    each channel. Under flash attention, one kernel does all of it.
+    each channel. Under flash attention, one kernel does all of it. `own_code`: the eager code is RecurrentGemma's.
     """
-    operators = partial(_filter_operators, build, place, bias, activation, outputs, separate_inputs)
+    operators = partial(_filter_operators, build, place, bias, activation, outputs, separate_inputs, own_code=own_code)
     yield from fused_or_eager(f"{place}.filter", place, operators, step, kind="convolution")
 
 
@@ -72,16 +73,20 @@ def _filter_operators(
     separate_inputs: Sequence[str],
     step: Step,
     name: str = "filter",
+    own_code: bool = False,
 ) -> list[Operator]:
     old_state, new_state = (f" cache.{name}[b c r]" if is_cached else "" for is_cached in (step.resumed, step.cached))
     fused = step.attention == "flash"
     width = build.sizes["r"]
     build = build._replace(sizes={**build.sizes, "t+r": step.tokens + (width if step.resumed else 0)})
-    filtering = build._replace(sizes={**build.sizes, "t": step.tokens if fused else _places_computed(step, width)})
+    places = step.tokens + width - 1 if own_code else _places_computed(step, width)  # it pads both ends
+    filtering = build._replace(sizes={**build.sizes, "t": step.tokens if fused else places})
     added = " + B_filter[c]" if bias else ""
-    operators = [
-        filtering.operator(f"{place}.{name}", place, f"u[b t+r c] K_{name}[c r]{added} -> u[b t c]", kind="convolution")
-    ]
+    arrow, kind, flops = "->", "convolution", 0
+    if own_code and not fused and is_just(step.tokens, 1):  # it multiplies and sums the cached tokens and the new one
+        filtering, arrow, kind, flops = build, "=>", "elementwise", 2 * width
+    line = f"u[b t+r c] K_{name}[c r]{added} {arrow} u[b t c]"
+    operators = [filtering.operator(f"{place}.{name}", place, line, kind=kind, flops=flops)]
     if activation:
         line, flops = f"u[b t c] -> {outputs}", vector_flops.ACTIVATION[activation]
         operators.append(build.operator(f"{place}.activation", place, line, kind="elementwise", flops=flops))

@@ -154,6 +154,7 @@ MODEL_TYPES: dict[str, tuple[str, ...]] = {
     ),
     "state_spaces": (
         "mamba", "falcon_mamba", "mamba2", "bamba", "granitemoehybrid", "jamba", "nemotron_h", "falcon_h1",
+        "recurrent_gemma",
     ),
     "short_convolutions": (
         "lfm2", "lfm2_moe", "lfm3", "inkling_text",

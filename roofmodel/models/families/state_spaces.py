@@ -6,7 +6,7 @@ from typing import Any
 
 from roofmodel.models.families import Family, heads
 from roofmodel.models.families.latent_attention import ACTIVE
-from roofmodel.models.families.llama import LLAMA
+from roofmodel.models.families.llama import GEMMA, LLAMA, PARTIAL
 from roofmodel.models.families.mixture_of_experts import EXPERTS
 from roofmodel.models.fields import COUNT, INDICES, NUMBER_OR_AUTO, SIZE, FieldType, key
 from roofmodel.numbers.algebra import ceil_div
@@ -116,6 +116,18 @@ def _periodic(every: str, first: str, kind: Any, other_kind: Any) -> Any:
     return lambda f: [kind if layer % f[every] == f[first] else other_kind for layer in range(f["layers"])]
 
 
+def _recurrent_blocks(f: Any) -> list[str]:
+    """The mixers of Griffin, whose pattern repeats."""
+    return [
+        "recurrence" if f["pattern"][layer % len(f["pattern"])] == "recurrent" else "attention"
+        for layer in range(f["layers"])
+    ]
+
+
+PATTERN_OF_GRIFFIN = FieldType(
+    lambda v: isinstance(v, list) and bool(v) and all(kind in ("recurrent", "attention") for kind in v),
+    "a list of 'recurrent' and 'attention', which repeats",
+)
 FAMILIES: dict[str, Family] = {
     "mamba": MAMBA,
     "falcon_mamba": MAMBA.like("FalconMamba", selection_norm=True, selection_norm_gain=False),
@@ -217,5 +229,27 @@ FAMILIES: dict[str, Family] = {
         gate_norm=key("mamba_rms_norm", default=False),
         rotary=1,
         positions=key("max_position_embeddings", default=8192),
+    ),
+    "recurrent_gemma": GEMMA.like(
+        "RecurrentGemma",
+        classes=heads("ForCausalLM", "Model"),
+        switches=dict(
+            pattern=(PATTERN_OF_GRIFFIN, key("block_types", default=lambda f: ["recurrent", "recurrent", "attention"])),
+        ),
+        mixers=_recurrent_blocks,
+        kv_heads=key("num_key_value_heads", default=lambda f: f["heads"]),
+        head_dim=lambda f: f["hidden"] // f["heads"],
+        out_bias=True,
+        rotary=key(*PARTIAL, default=0.5),
+        window=key("attention_window_size", "sliding_window", default=2048),
+        inner_width=key("lru_width", default=lambda f: f["hidden"]),
+        inner_heads=lambda f: f["heads"],
+        filter=key("conv1d_width", default=4),
+        mlp_width=key(
+            "intermediate_size", default=7680, read=lambda width: width // 2 if type(width) is int else width
+        ),
+        mlp_bias=True,
+        activation=key("hidden_activation", default="gelu_pytorch_tanh"),
+        positions=None,
     ),
 }

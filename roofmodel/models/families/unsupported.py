@@ -24,7 +24,6 @@ UNSUPPORTED: dict[str, str] = {
     "muse_spark_text": "learned gates on residual sums",
     "nllb-moe": "experts with a token capacity",
     "qwen4_exp_text": "gates for each element of residual streams, and tables of hashed n-grams in layers",
-    "recurrent_gemma": "recurrent blocks (RG-LRU)",
     "reformer": "attention to tokens grouped by hashing (LSH)",
     "rwkv": "recurrent blocks (WKV) instead of attention",
     "switch_transformers": "experts with a token capacity",
