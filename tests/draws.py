@@ -1402,6 +1402,17 @@ RECIPES: dict[str, Callable[[Draw], dict[str, Any]]] = {
     "convnext": Draw.convnext,
     "convnextv2": lambda d: {k: v for k, v in d.convnext().items() if k != "layer_scale_init_value"},
     **dict.fromkeys(("t5", "mt5", "umt5"), Draw.t5),
+    "switch_transformers": lambda d: (
+        {name: value for name, value in Draw.t5(d).items() if name != "feed_forward_proj"}
+        | {
+            "num_experts": d.experts,
+            "expert_capacity": d.one(20, 64),
+            "router_bias": d.flag(),
+            "num_sparse_encoder_layers": d.one(0, 1, 2),
+            "num_sparse_decoder_layers": d.one(0, 1, 2),
+            "dense_act_fn": d.one("relu", "gelu"),
+        }
+    ),
     **dict.fromkeys(("bart", "mbart", "pegasus", "blenderbot", "blenderbot-small", "m2m_100"), Draw.bart),
     "marian": Draw.marian,
     "whisper": Draw.whisper,

@@ -167,7 +167,8 @@ def matmul_flops(model: Any, batch: int, tokens: int, context: int = 0, source: 
                 cache = transformers.EncoderDecoderCache(transformers.DynamicCache(), transformers.DynamicCache())
             cache_inputs = {cache_argument(model) or "": cache}
             first = model(**_tokens(model, batch, context), **given, **cache_inputs)
-            given = cache_inputs | ({"encoder_outputs": (first.encoder_last_hidden_state,)} if source else {})
+            encoded = transformers.modeling_outputs.MoEModelOutput(first.encoder_last_hidden_state) if source else None
+            given = cache_inputs | ({"encoder_outputs": encoded} if source else {})
         counter = flop_counter()
         with counter:
             model(**_tokens(model, batch, tokens, context), **given)

@@ -309,6 +309,7 @@ FIELDS: dict[str, tuple[FieldType, Any]] = {
     # MoE; with 0 experts all layers are dense
     "experts": (COUNT, 0),
     "experts_active": (SIZE, 1),
+    "expert_capacity": (COUNT, 0),  # tokens of a sequence that an expert takes; 0: all
     "zero_experts": (COUNT, 0),  # further experts that compute nothing
     # the experts of a group of layers are beside the MLP of the first; their output is added after the last
     "shortcut_experts": (FLAG, False),

@@ -482,6 +482,7 @@ class MoE(NamedTuple):
     groups: int = 1  # of experts; a token has experts of `active_groups` of them
     active_groups: int = 1
     zero_experts: Number = 0  # experts without computation
+    capacity: Number = 0  # tokens of a sequence that an expert takes; the others skip the block. 0: all
 
     @property
     def choices(self) -> Number:

@@ -35,6 +35,7 @@ NETWORK_SIZES = {"widths": [32, 64, 128, 320], "depths": [1, 2, 3, 1]}
 SIZES_OF = {
     "gpt_neo": {"layers": 24},  # its default lists the kinds of 24 layers
     "bitnet": {"heads": 60},  # divisible by its default of 5 key-value heads
+    "switch_transformers": {"layers": 12},  # its default for the decoder
     "helium": {"heads": 40},  # divisible by its default of 20 key-value heads
     "nemotron_h": {"layers": 4},  # its default lists 4 layers
     "mamba2": {"hidden": 4096},  # 8192 channels = the default 128 heads of size 64
@@ -272,6 +273,8 @@ NOT_READ = {
     "modernbert-decoder": {"sliding_window"},  # half of `local_attention`
     "cohere_compass_text": {"head_dim", "pooling"},  # pooling: of the classifier, which is not supported
     "cosmos3_edge_text": {"tie_word_embeddings"},
+    "switch_transformers": {"encoder_sparse_step", "decoder_sparse_step"}  # derived from the numbers of layers
+    | {"add_cross_attention", "add_router_probs", "router_dtype", "router_ignore_padding_tokens"},
     "recurrent_gemma": {"head_dim"},  # always the hidden size / heads
     "mllama_text_model": {"tie_word_embeddings"},
     "molmo2_text": {"tie_word_embeddings"},

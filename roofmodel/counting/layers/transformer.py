@@ -38,7 +38,7 @@ from roofmodel.models.layers import (
     PerLayerGate,
     ResidualFilter,
 )
-from roofmodel.numbers.algebra import Number, half, quotient
+from roofmodel.numbers.algebra import Number, half, minimum, quotient
 
 
 def attention(att: Attention, block: BlockContext) -> Iterator[Operator]:
@@ -418,6 +418,9 @@ def experts(moe: MoE, block: BlockContext) -> Iterator[Operator]:
         build = build._replace(sizes={**build.sizes, "d": moe.latent})
     local_experts = quotient(moe.experts, gpus.ep)
     load = expert_load(moe, step.routing, tokens * gpus.replicas, gpus.ep)
+    if moe.capacity:
+        taken = step.batch * gpus.replicas * moe.capacity * load.touched
+        load = load._replace(pairs=minimum(load.pairs, taken))
     build = build._replace(sizes={**build.sizes, "x": local_experts, "b:t:x": load.pairs})
     if not gpus.experts_span_replicas:  # each GPU has all tokens
         build = build._replace(sizes={**build.sizes, "b:t:X": tokens * moe.active_mlps})

@@ -149,7 +149,7 @@ MODEL_TYPES: dict[str, tuple[str, ...]] = {
         "mpnet", "roformer", "esm", "deberta-v2", "modernbert-decoder", "modernbert", "nomic_bert", "distilbert",
     ),
     "encoder_decoders": (
-        "t5", "mt5", "umt5", "bart", "mbart", "pegasus", "marian", "blenderbot", "blenderbot-small", "m2m_100",
+        "t5", "mt5", "umt5", "switch_transformers", "bart", "mbart", "pegasus", "marian", "blenderbot", "blenderbot-small", "m2m_100",
         "whisper",
     ),
     "state_spaces": (

@@ -9,7 +9,17 @@ from typing import Any
 
 from roofmodel.models.architecture import HeadStage
 from roofmodel.models.families import LM, Family
-from roofmodel.models.fields import DROPOUT_10_PERCENT, FLAG, LAYERS, NO_DROPOUT, SIZE, FieldType, key, same_dropout
+from roofmodel.models.fields import (
+    COUNT,
+    DROPOUT_10_PERCENT,
+    FLAG,
+    LAYERS,
+    NO_DROPOUT,
+    SIZE,
+    FieldType,
+    key,
+    same_dropout,
+)
 from roofmodel.models.layers import ACTIVATIONS
 
 # The classifier reads the hidden state of the last token.
@@ -119,10 +129,38 @@ PEGASUS = MBART.like(
     position_extra=0,
 )
 
+
+def _sparse_layers(sparse: str, layers: str) -> Any:
+    """Switch: the second layer of each group has experts, or every layer; `sparse` is their number, about."""
+
+    def rule(f: Any) -> list[int]:
+        step = f[layers] // f[sparse] if f[sparse] else f[layers]
+        return [int(step == 1 or (step > 1 and layer % step == 1)) for layer in range(f[layers])]
+
+    return rule
+
+
 FAMILIES: dict[str, Family] = {
     "t5": T5,
     "mt5": MT5,
     "umt5": MT5.like("UMT5", relative_table_per_layer=True),
+    "switch_transformers": T5.like(
+        "SwitchTransformers",
+        classes={suffix: T5.classes[suffix] for suffix in ("ForConditionalGeneration", "EncoderModel", "Model")},
+        switches=dict(
+            source_layers=T5.switches["source_layers"],
+            sparse_source=(COUNT, key("num_sparse_encoder_layers", default=3)),
+            sparse=(COUNT, key("num_sparse_decoder_layers", default=3)),
+        ),
+        source=dict(expert_layers=_sparse_layers("sparse_source", "source_layers")),
+        layers=key("num_decoder_layers", default=12, null=lambda f: f["source_layers"]),
+        gated=False,
+        activation=key("dense_act_fn", default="relu"),
+        experts=key("num_experts", default=8),
+        expert_capacity=key("expert_capacity", default=64),
+        expert_layers=_sparse_layers("sparse", "layers"),
+        router_bias=key("router_bias", default=False),
+    ),
     "bart": BART,
     "mbart": MBART,
     "pegasus": PEGASUS,

@@ -26,7 +26,6 @@ UNSUPPORTED: dict[str, str] = {
     "qwen4_exp_text": "gates for each element of residual streams, and tables of hashed n-grams in layers",
     "reformer": "attention to tokens grouped by hashing (LSH)",
     "rwkv": "recurrent blocks (WKV) instead of attention",
-    "switch_transformers": "experts with a token capacity",
     "xlstm": "recurrent blocks (xLSTM)",
     "zamba": "one attention layer that is used at several depths",
     "zamba2": "one attention layer that is used at several depths",
