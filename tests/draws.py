@@ -984,6 +984,15 @@ RECIPES: dict[str, Callable[[Draw], dict[str, Any]]] = {
             "num_hidden_layers": d.layers + 2,  # the class needs a layer with attention
         }
     ),
+    "rwkv": lambda d: {
+        "vocab_size": d.vocabulary,
+        "hidden_size": d.hidden,
+        "num_hidden_layers": d.layers + 1,  # the initialization of one layer divides by 0
+        "attention_hidden_size": d.one(None, 2 * d.width),
+        "use_cache": False,  # its states have the hidden size, and no gradients
+        "intermediate_size": d.one(None, d.width),
+        "tie_word_embeddings": d.flag(),
+    },
     "mllama_text_model": lambda d: d.llama() | {"cross_attention_layers": d.one([], [1], [2, 3], [1, 8])},
     "molmo2_text": lambda d: (
         d.llama()

@@ -31,6 +31,7 @@ from roofmodel.models.architecture import Architecture, Head, HeadStage, Network
 from roofmodel.models.layers import (
     MLP,
     Attention,
+    ChannelMix,
     CompressedAttention,
     CrossAttention,
     DeltaRule,
@@ -50,6 +51,7 @@ from roofmodel.models.layers import (
     PerLayerEmbedding,
     PerLayerGate,
     ShortConvolution,
+    TimeMix,
     TokenConvolution,
 )
 from roofmodel.numbers.algebra import Number, quotient
@@ -71,6 +73,8 @@ BLOCKS: dict[type, tuple[str, str, str]] = {
     Mamba: ("ssm", "s[b t d]", "mamba.mamba"),
     Mamba2: ("ssm", "s[b t d]", "mamba.mamba2"),
     GatedRecurrence: ("ssm", "s[b t d]", "mamba.gated_recurrence"),
+    TimeMix: ("linear", "s[b t d]", "rwkv.time_mix"),
+    ChannelMix: ("mlp", "m[b t d]", "rwkv.channel_mix"),
     DeltaRule: ("linear", "s[b t d]", "linear_attention.delta_rule"),
     Lightning: ("linear", "s[b t d]", "linear_attention.lightning"),
     ShortConvolution: ("convolution", "c[b t d]", "token_convolution.short_convolution"),

@@ -67,6 +67,7 @@ AXES: dict[str, str] = {
     "C": "columns of the input projection of a state-space model",
     "cm": "channels of one head of a recurrence",
     "cm'": "channels of one head, as the output of a square matrix",
+    "n3": "numbers of a state: numerator, denominator, largest exponent",
     "z": "state size per channel of a state-space model",
     "q": "rank of the time step (state-space models), or of decay and gate (linear attention)",
     "Q": "columns that give time step, B and C",

@@ -122,6 +122,7 @@ ODD_OR_ZERO = FieldType(lambda v: COUNT.accepts(v) and (v == 0 or v % 2), "an od
 NUMBER_OR_AUTO = FieldType(lambda v: v == "auto" or SIZE.accepts(v), "a whole number, or 'auto'")
 POSITION_KIND = _one_of("absolute", "rotary")
 PROJECTED = _one_of("tokens", "sums", "norm")
+MLP_KIND = _one_of("mlp", "linear", "channel_mix")
 STREAMS_HEAD = _one_of("weights", "mean")
 # Of a model described in YAML: the position encoding; the position of the norms.
 POSITION_ENCODING = _one_of("rotary", "learned", "sinusoidal", "alibi", "relative", "none")
@@ -288,7 +289,7 @@ FIELDS: dict[str, tuple[FieldType, Any]] = {
     # blocks
     "layer_fields": (LAYER_FIELDS, None),  # per layer, the fields whose values differ there
     "mlp": (FLAG, True),
-    "linear_mlp": (FLAG, False),  # one square matrix in place of an MLP
+    "mlp_kind": (MLP_KIND, "mlp"),  # `linear`: one square matrix in place of an MLP
     "parallel": (FLAG, False),  # attention and MLP run in parallel
     "parallel_norms": (SIZE, 2),  # 2: a norm each; 1: one norm for both
     "mlp_width": (SIZE, lambda f: 4 * f["hidden"]),

@@ -377,6 +377,29 @@ class GatedRecurrence(NamedTuple):
         return self.width, self.width * self.filter
 
 
+class TimeMix(NamedTuple):
+    """RWKV's time mixing: per channel a mean of values with decaying weights, exp(key) (arXiv 2305.13048)."""
+
+    hidden: Number
+    width: Number  # channels
+
+    def cached(self, tokens: Number, source: Number) -> tuple[Number, ...]:
+        """The last token, and numerator, denominator and largest exponent per channel, at any length."""
+        return self.hidden, 3 * self.width
+
+
+class ChannelMix(NamedTuple):
+    """RWKV's MLP: it reads a mix of the token and the one before; a gate scales its output (arXiv 2305.13048)."""
+
+    hidden: Number
+    width: Number
+    activation: str
+
+    def cached(self, tokens: Number, source: Number) -> tuple[Number, ...]:
+        """The last token, at any length."""
+        return (self.hidden,)
+
+
 class ShortConvolution(NamedTuple):
     """A causal depthwise convolution over `filter` tokens, between two input-dependent gates (LFM2)."""
 
@@ -526,6 +549,8 @@ Part = (
     | Mamba
     | Mamba2
     | GatedRecurrence
+    | TimeMix
+    | ChannelMix
     | DeltaRule
     | Lightning
     | ShortConvolution
@@ -565,6 +590,8 @@ KINDS: dict[type, PartKind] = {
     Mamba: PartKind(("inner_",), {"width": "channels of the state space"}),
     Mamba2: PartKind(("inner_",), {"heads": "heads of the state space"}, {"groups": "groups of its heads"}),
     GatedRecurrence: PartKind(("inner_",), dict.fromkeys(("heads", "width"), "heads of the recurrence")),
+    TimeMix: PartKind(("inner_",), {"width": "channels of the time mixing"}),
+    ChannelMix: PartKind(("mlp_",), {"width": "columns of the MLP"}),
     DeltaRule: PartKind(("linear_",), dict.fromkeys(("value_heads", "heads"), "heads of linear attention")),
     Lightning: PartKind(("linear_",), {"heads": "heads of linear attention"}),
     ShortConvolution: PartKind((), {"width": "channels of the convolution"}),

@@ -15,6 +15,7 @@ from roofmodel.models.layers import (
     Attention,
     BlockSelection,
     Branch,
+    ChannelMix,
     CompressedAttention,
     CrossAttention,
     DeltaRule,
@@ -44,6 +45,7 @@ from roofmodel.models.layers import (
     ShortConvolution,
     Streams,
     Sublayer,
+    TimeMix,
     TokenConvolution,
 )
 from roofmodel.numbers.algebra import ceil_div
@@ -163,8 +165,7 @@ def _layer(index: int, fields: Fields, norm: Norm, crosses: bool, inner: int = 0
         return mixing
     has_experts = fields["experts"] and fields["expert_layers"][index]
     width = fields["kv_shared_mlp_width" if _reuses_keys_and_values(index, fields) else "mlp_width"]
-    dense = _linear(LinearMLP, fields) if fields["linear_mlp"] else _mlp(fields, width)
-    mlp = Branch(dense, before, after, scale, filter=filter_)
+    mlp = Branch(_feed_forward(fields, width), before, after, scale, filter=filter_)
     out_norm = norm if fields["expert_out_norm"] else after
     experts = Branch(_moe(fields), before, out_norm, gate_rank=gate_rank, filter=filter_)
     if not has_experts:
@@ -334,6 +335,12 @@ def _short_convolution(index: int, fields: Fields) -> ShortConvolution:
     return _part(ShortConvolution, fields, width=fields["hidden"])
 
 
+def _feed_forward(fields: Fields, width: int) -> Part:
+    if fields["mlp_kind"] == "linear":
+        return _linear(LinearMLP, fields)
+    return _part(ChannelMix, fields) if fields["mlp_kind"] == "channel_mix" else _mlp(fields, width)
+
+
 def _linear(kind: type[Kind], fields: Fields) -> Kind:
     return _part(kind, fields, width=fields["hidden"])
 
@@ -351,7 +358,7 @@ def _experts(index: int, fields: Fields) -> MoE:
 
 
 MIXERS: dict[str, type | Callable[[int, Fields], Part]] = {
-    "attention": _attends, "mamba": _mamba, "mamba2": Mamba2, "recurrence": GatedRecurrence,
+    "attention": _attends, "mamba": _mamba, "mamba2": Mamba2, "recurrence": GatedRecurrence, "time_mix": TimeMix,
     "delta_rule": DeltaRule, "lightning": Lightning,
     "convolution": _short_convolution, "mlp": _dense, "experts": _experts, "linear": _linear_mixer,
 }  # fmt: skip

@@ -275,6 +275,7 @@ NOT_READ = {
     "cosmos3_edge_text": {"tie_word_embeddings"},
     "switch_transformers": {"encoder_sparse_step", "decoder_sparse_step"}  # derived from the numbers of layers
     | {"add_cross_attention", "add_router_probs", "router_dtype", "router_ignore_padding_tokens"},
+    "rwkv": {"context_length", "rescale_every"},  # of a kernel; factors of weights
     "recurrent_gemma": {"head_dim"},  # always the hidden size / heads
     "mllama_text_model": {"tie_word_embeddings"},
     "molmo2_text": {"tie_word_embeddings"},

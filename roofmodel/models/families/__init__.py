@@ -149,12 +149,13 @@ MODEL_TYPES: dict[str, tuple[str, ...]] = {
         "mpnet", "roformer", "esm", "deberta-v2", "modernbert-decoder", "modernbert", "nomic_bert", "distilbert",
     ),
     "encoder_decoders": (
-        "t5", "mt5", "umt5", "switch_transformers", "bart", "mbart", "pegasus", "marian", "blenderbot", "blenderbot-small", "m2m_100",
+        "t5", "mt5", "umt5", "switch_transformers",
+        "bart", "mbart", "pegasus", "marian", "blenderbot", "blenderbot-small", "m2m_100",
         "whisper",
     ),
     "state_spaces": (
         "mamba", "falcon_mamba", "mamba2", "bamba", "granitemoehybrid", "jamba", "nemotron_h", "falcon_h1",
-        "recurrent_gemma",
+        "recurrent_gemma", "rwkv",
     ),
     "short_convolutions": (
         "lfm2", "lfm2_moe", "lfm3", "inkling_text",

@@ -90,7 +90,11 @@ def _layers_of_blocks(f: Any) -> list[dict[str, Any]]:
             group = block["attention"]["n_heads_in_group"]
         if f["heads"] % group:
             raise ValueError(f"layer {layer}: 'n_heads_in_group' {group} does not divide {f['heads']} heads")
-        own = {"kv_heads": f["heads"] // group, "mlp": not ffn.get("no_op"), "linear_mlp": is_linear}
+        own = {
+            "kv_heads": f["heads"] // group,
+            "mlp": not ffn.get("no_op"),
+            "mlp_kind": "linear" if is_linear else "mlp",
+        }
         if own["mlp"] and not is_linear:
             own["mlp_width"] = 256 * ceil_div(int(2 * round(ffn["ffn_mult"], 6) * f["hidden"] / 3), 256)
             if not SIZE.accepts(own["mlp_width"]):

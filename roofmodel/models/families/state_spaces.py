@@ -252,4 +252,21 @@ FAMILIES: dict[str, Family] = {
         activation=key("hidden_activation", default="gelu_pytorch_tanh"),
         positions=None,
     ),
+    "rwkv": Family(
+        "Rwkv",
+        classes=heads("ForCausalLM", "Model"),
+        fields=dict(
+            hidden=key("hidden_size"),
+            layers=key("num_hidden_layers"),
+            heads=1,  # unused: no layer has attention
+            vocabulary=key("vocab_size"),
+            mixers=lambda f: ["time_mix"] * f["layers"],
+            inner_width=key("attention_hidden_size", default=lambda f: f["hidden"]),
+            mlp_kind="channel_mix",
+            mlp_width=key("intermediate_size", default=lambda f: 4 * f["hidden"]),
+            activation="relu2",
+            embedding_norm=True,
+            tied=key("tie_word_embeddings", default=False),
+        ),
+    ),
 }
