@@ -993,6 +993,20 @@ RECIPES: dict[str, Callable[[Draw], dict[str, Any]]] = {
         "intermediate_size": d.one(None, d.width),
         "tie_word_embeddings": d.flag(),
     },
+    "xlstm": lambda d: {
+        "vocab_size": d.vocabulary,
+        "hidden_size": 128,  # the class rounds states up to multiples of 64 channels
+        "num_hidden_layers": d.layers,
+        "num_heads": d.one(1, 2, 4),
+        "qk_dim_factor": d.one(0.5, 1.0),
+        "v_dim_factor": d.one(0.5, 1.0),
+        "ffn_proj_factor": d.one(2.667, 0.3),
+        "ffn_round_up_to_multiple_of": d.one(5, 16),
+        "chunk_size": d.one(3, 8, 64),
+        "weight_mode": "single",  # the initialization of fused weights fails
+        "use_cache": False,  # states have no gradients
+        "tie_word_embeddings": d.flag(),
+    },
     "mllama_text_model": lambda d: d.llama() | {"cross_attention_layers": d.one([], [1], [2, 3], [1, 8])},
     "molmo2_text": lambda d: (
         d.llama()

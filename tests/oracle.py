@@ -162,7 +162,7 @@ def matmul_flops(model: Any, batch: int, tokens: int, context: int = 0, source: 
     given = _source(model, batch, source) if source else {}
     with torch.no_grad():
         if context:
-            cache = _cache(model)
+            cache = _cache(model, batch)
             if source:  # caches that grow as needed, because the config has the encoder's number of layers
                 cache = transformers.EncoderDecoderCache(transformers.DynamicCache(), transformers.DynamicCache())
             cache_inputs = {cache_argument(model) or "": cache}
@@ -175,8 +175,11 @@ def matmul_flops(model: Any, batch: int, tokens: int, context: int = 0, source: 
     return int(counter.get_total_flops()) - unselected_expert_flops(model.config, batch * tokens)
 
 
-def _cache(model: Any) -> Any:
-    """An empty cache; MiniMax has a class of its own."""
+def _cache(model: Any, batch: int) -> Any:
+    """An empty cache; MiniMax and xLSTM have classes of their own."""
+    if model.config.model_type == "xlstm":
+        own = transformers.models.xlstm.modeling_xlstm
+        return own.xLSTMCache(model.config, batch, dtype=torch.float32)
     if model.config.model_type == "minimax":
         return transformers.models.minimax.modeling_minimax.MiniMaxCache()
     return transformers.DynamicCache(config=model.config)

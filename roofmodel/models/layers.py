@@ -471,6 +471,20 @@ class LinearMLP(NamedTuple):
     bias: bool = False
 
 
+class MatrixMemory(NamedTuple):
+    """mLSTM: linear attention with an input gate and a forget gate per head (xLSTM, arXiv 2405.04517, section 2.3)."""
+
+    heads: Number
+    head_dim: Number
+    value_dim: Number
+    chunk: Number
+    fused: bool = False  # one matrix for queries, keys, values and the gate on the output; one for the other gates
+
+    def cached(self, tokens: Number, source: Number) -> tuple[Number, ...]:
+        """A state, its normalizer and the largest exponent per head, at any length."""
+        return self.heads * self.head_dim * self.value_dim, self.heads * self.head_dim, self.heads
+
+
 class MLP(NamedTuple):
     """An up projection, an activation and a down projection; gated: a third matrix, or one fused with the up matrix."""
 
@@ -553,6 +567,7 @@ Part = (
     | ChannelMix
     | DeltaRule
     | Lightning
+    | MatrixMemory
     | ShortConvolution
     | ResidualFilter
     | Uncached
@@ -594,6 +609,7 @@ KINDS: dict[type, PartKind] = {
     ChannelMix: PartKind(("mlp_",), {"width": "columns of the MLP"}),
     DeltaRule: PartKind(("linear_",), dict.fromkeys(("value_heads", "heads"), "heads of linear attention")),
     Lightning: PartKind(("linear_",), {"heads": "heads of linear attention"}),
+    MatrixMemory: PartKind(("linear_",), {"heads": "heads of linear attention"}),
     ShortConvolution: PartKind((), {"width": "channels of the convolution"}),
     ResidualFilter: PartKind(),
     LinearMixer: PartKind(("out_",), {"width": "inputs of a linear layer"}),

@@ -33,6 +33,7 @@ from roofmodel.models.layers import (
     LinearMLP,
     Mamba,
     Mamba2,
+    MatrixMemory,
     MoE,
     Norm,
     Part,
@@ -349,6 +350,10 @@ def _linear_mixer(index: int, fields: Fields) -> LinearMixer:
     return _linear(LinearMixer, fields)
 
 
+def _matrix_memory(index: int, fields: Fields) -> MatrixMemory:
+    return _part(MatrixMemory, fields, fused=fields["fused_qkv"])
+
+
 def _dense(index: int, fields: Fields) -> MLP:
     return _mlp(fields, fields["mlp_width"])
 
@@ -359,7 +364,7 @@ def _experts(index: int, fields: Fields) -> MoE:
 
 MIXERS: dict[str, type | Callable[[int, Fields], Part]] = {
     "attention": _attends, "mamba": _mamba, "mamba2": Mamba2, "recurrence": GatedRecurrence, "time_mix": TimeMix,
-    "delta_rule": DeltaRule, "lightning": Lightning,
+    "delta_rule": DeltaRule, "lightning": Lightning, "matrix_memory": _matrix_memory,
     "convolution": _short_convolution, "mlp": _dense, "experts": _experts, "linear": _linear_mixer,
 }  # fmt: skip
 """The mixers of a layer by their names in the field `mixers`: a kind of part, or the function that builds it."""

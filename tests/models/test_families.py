@@ -275,6 +275,18 @@ NOT_READ = {
     "cosmos3_edge_text": {"tie_word_embeddings"},
     "switch_transformers": {"encoder_sparse_step", "decoder_sparse_step"}  # derived from the numbers of layers
     | {"add_cross_attention", "add_router_probs", "router_dtype", "router_ignore_padding_tokens"},
+    # kernels and their formats; the code ignores `add_out_norm`
+    "xlstm": {
+        "embedding_dim",
+        "num_blocks",
+        "mode",
+        "add_out_norm",
+        "return_last_states",
+        "max_inference_chunksize",
+        "eps",
+    }
+    | {"chunkwise_kernel", "sequence_kernel", "step_kernel", "autocast_kernel_dtype", "inference_state_dtype"}
+    | {"norm_reduction_force_float32", "gate_soft_cap", "output_logit_soft_cap", "tie_word_embeddings"},
     "rwkv": {"context_length", "rescale_every"},  # of a kernel; factors of weights
     "recurrent_gemma": {"head_dim"},  # always the hidden size / heads
     "mllama_text_model": {"tie_word_embeddings"},

@@ -18,6 +18,10 @@ tokens: scores without softmax within a block, the state between blocks. A fused
 reference code (transformers: MiniMaxLightningAttention) computes all pairs of a block without padding the last one, and
 continues from a cached state token by token with GEMMs.
 
+mLSTM: the state decays by a forget gate and adds keys times values by an input gate, both per head; a normalizer, the
+same sum of keys alone, divides the output. The reference code (transformers: xLSTM) computes full squares of complete
+chunks, and the remaining tokens one by one, which costs the same for what enters and leaves the state.
+
 Training: the first chunk starts from a zero state, which has no gradient, and the state after the last chunk is never
 read, so that what the last chunk adds to it has none.
 """
@@ -33,7 +37,7 @@ from roofmodel.counting.layers.mamba import causal_pairs, in_chunks
 from roofmodel.counting.layers.token_convolution import causal_filter
 from roofmodel.counting.operator import Builder, Operator
 from roofmodel.counting.workload import Step
-from roofmodel.models.layers import DeltaRule, Lightning
+from roofmodel.models.layers import DeltaRule, Lightning, MatrixMemory
 from roofmodel.numbers.algebra import Number, minimum, quotient
 
 GROUP = "linear"
@@ -333,4 +337,56 @@ def _lightning_recurrence(build: Builder) -> tuple[Operator, ...]:
     return (
         build.operator(f"{GROUP}.recurrence", GROUP, update, kind="scan", flops=3),
         build.operator(f"{GROUP}.read_out", GROUP, line, kind="bmm", flops=2),
+    )
+
+
+def matrix_memory(mixer: MatrixMemory, block: BlockContext) -> Iterator[Operator]:
+    """mLSTM: projections, scan in chunks, norm per head and gate, output. k heads; names: `write` is the input gate."""
+    step, columns = block.step, 2 * mixer.heads * (mixer.head_dim + mixer.value_dim)
+    sizes = {"h'": mixer.value_dim, "mw": 2 * mixer.heads}
+    build = block.build(k=mixer.heads, h=mixer.head_dim, c=columns, **sizes)
+    parts = {"q": "q[b t k h]", "k": "key[b t k h]", "v": "value[b t k h']", "gate": "gate[b t k h']"}
+    gates = {"write": "write[b t k]", "forget": "forget[b t k]"}
+    for name, axes, outputs in (("qkv", "c", parts), ("gates", "mw", gates)):
+        each = {name: " ".join(outputs.values())} if mixer.fused else outputs
+        for one, out in each.items():
+            columns_of = axes if mixer.fused else out.partition("b t ")[2].rstrip("]")
+            bias = f" + B_linear_{one}[{columns_of}]" if outputs is gates else ""
+            line = f"{block.input} W_linear_{one}[d {columns_of}]{bias} -> {out}"
+            yield build.operator(f"{GROUP}.{one}", GROUP, line)
+
+    def squares(tokens: Number, size: Number) -> Number:
+        return tokens // size * size**2
+
+    def scan(step: Step) -> tuple[Operator, ...]:
+        in_step = in_chunks(step, mixer.chunk, squares if step.attention == "eager" else causal_pairs)
+        return _memory_chunks(build._replace(sizes={**build.sizes, **in_step}), step)
+
+    yield from fused_or_eager(f"{GROUP}.scan", GROUP, scan, step, kind="scan")
+    yield build.operator(
+        f"{GROUP}.norm", GROUP, "y[b t k h'] gate[b t k h'] G_linear_norm[k h'] -> y[b t k h']", kind="norm",
+        flops=vector_flops.NORM["layernorm"] - 1 + vector_flops.GATE + 1,  # the norm has no bias
+    )  # fmt: skip
+    yield build.operator(f"{GROUP}.output", GROUP, f"y[b t k h'] W_linear_out[k h' d] -> {block.output}")
+
+
+def _memory_chunks(build: Builder, step: Step) -> tuple[Operator, ...]:
+    """Gated scores times values within a chunk, plus what the states and normalizers of earlier chunks add."""
+    states = " cache.state[b k h h'] cache.normalizer[b k h] cache.largest[b k]"
+    old, new = (states if is_cached else "" for is_cached in (step.resumed, step.cached))
+    passed = f"states[b j k h h'] sums[b j k h]{old} -> start_state[b j k h h'] normalizer[b j k h]{new}"
+    return (
+        # a cap by tanh of both gates 6, log of a sigmoid 3, cumulative sum 1
+        vector_operator(build, "gates", "write[b t k] forget[b t k] -> decay[b t k] added[b s k]", 10),
+        bmm_operator(build, "scores", "q[b t k h] key[b s k h] -> a[b k t:s]"),
+        # difference of two sums 1, input gate 1, maximum 1, subtract it 1, exp 1, times the score 1, sum 1
+        vector_operator(build, "weigh", "a[b k t:s] decay[b t k] added[b s k] -> p[b k t:s]", 7),
+        bmm_operator(build, "mix", "p[b k t:s] value[b s k h'] -> y[b t k h']"),
+        # times the gate 1, sum 1
+        vector_operator(build, "fade", "key[b s k h] added[b s k] -> faded[b s k h] sums[b j k h]", 2),
+        bmm_operator(build, "states", "faded[b s k h] value[b s k h'] -> states[b j k h h']"),
+        vector_operator(build, "passing", passed, 2),  # multiply by the decay, add
+        bmm_operator(build, "read_out", "q[b t k h] start_state[b j k h h'] -> state_output[b t:j k h']"),
+        bmm_operator(build, "totals", "q[b t k h] normalizer[b j k h] -> total[b t:j k]"),
+        vector_operator(build, "sum", "y[b t k h'] state_output[b t:j k h'] total[b t:j k] -> y[b t k h']", 2),
     )

@@ -143,6 +143,7 @@ MODEL_TYPES: dict[str, tuple[str, ...]] = {
     ),
     "linear_attention": (
         "minimax", "kimi_linear", "bailing_hybrid", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo_hybrid",
+        "xlstm",
     ),
     "encoders": (
         "bert", "roberta", "camembert", "xlm-roberta", "data2vec-text", "ernie", "megatron-bert", "electra", "albert",

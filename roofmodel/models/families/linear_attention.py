@@ -112,6 +112,35 @@ KIMI = DEEPSEEK.like(
     tied=False,  # the class ignores the config
 )
 
+FACTOR = FieldType(lambda v: type(v) in (int, float) and 0 < v < 1000, "a positive number")
+
+
+def _is_fused(mode: Any) -> bool:
+    if mode not in ("single", "fused"):
+        raise ValueError("'single' or 'fused'")
+    return bool(mode == "fused")
+
+
+def _memory_dim(factor: str) -> Any:
+    """The head size of queries and keys, or of values."""
+
+    def rule(f: Any) -> int:
+        width = int(f["hidden"] * f[factor])
+        if width == 0 or width % f["heads"]:
+            raise ValueError(f"{width} channels are not divisible by {f['heads']} heads")
+        return int(width // f["heads"])
+
+    return rule
+
+
+def _mlp_of_xlstm(f: Any) -> int:
+    multiple = f["mlp_multiple"]
+    width = int((f["hidden"] * f["mlp_factor"] + multiple - 1) // multiple * multiple)
+    if not SIZE.accepts(width):
+        raise ValueError(f"'ffn_proj_factor' {f['mlp_factor']} gives {width} columns")
+    return width
+
+
 FAMILIES: dict[str, Family] = {
     "minimax": MIXTRAL.like(
         "MiniMax",
@@ -187,5 +216,34 @@ FAMILIES: dict[str, Family] = {
         filter=key("linear_conv_kernel_dim", default=4),
         chunk=64,
         positions=key("max_position_embeddings", default=65536),
+    ),
+    "xlstm": Family(
+        "xLSTM",
+        classes=heads("ForCausalLM", "Model"),
+        refuses=("use_bias",),
+        switches=dict(
+            key_factor=(FACTOR, key("qk_dim_factor", default=0.5)),
+            value_factor=(FACTOR, key("v_dim_factor", default=1.0)),
+            mlp_factor=(FACTOR, key("ffn_proj_factor", default=2.667)),
+            mlp_multiple=(SIZE, key("ffn_round_up_to_multiple_of", default=64)),
+        ),
+        fields=dict(
+            hidden=key("hidden_size"),
+            layers=key("num_hidden_layers"),
+            heads=key("num_heads"),
+            vocabulary=key("vocab_size"),
+            mixers=lambda f: ["matrix_memory"] * f["layers"],
+            linear_heads=lambda f: f["heads"],
+            linear_head_dim=_memory_dim("key_factor"),
+            linear_value_dim=_memory_dim("value_factor"),
+            chunk=key("chunk_size", default=64),
+            fused_qkv=key("weight_mode", default="single", read=_is_fused),
+            fused_gate=key("weight_mode", default="single", read=_is_fused),
+            norm="rmsnorm",
+            mlp_width=_mlp_of_xlstm,
+            gated=True,
+            activation="silu",
+            tied=False,  # the class ignores the config
+        ),
     ),
 }

@@ -25,7 +25,6 @@ UNSUPPORTED: dict[str, str] = {
     "nllb-moe": "experts with a token capacity",
     "qwen4_exp_text": "gates for each element of residual streams, and tables of hashed n-grams in layers",
     "reformer": "attention to tokens grouped by hashing (LSH)",
-    "xlstm": "recurrent blocks (xLSTM)",
     "zamba": "one attention layer that is used at several depths",
     "zamba2": "one attention layer that is used at several depths",
     "zaya": "token convolutions within the attention projections",
