@@ -29,31 +29,15 @@ from roofmodel.counting.tensors import Sizes
 from roofmodel.counting.workload import Step, pairs
 from roofmodel.models.architecture import Architecture, Head, HeadStage, Network, Stack
 from roofmodel.models.layers import (
-    MLP,
     Attention,
-    ChannelMix,
     CompressedAttention,
-    CrossAttention,
-    DeltaRule,
     Embedding,
-    GatedRecurrence,
     LatentAttention,
     Layer,
-    Lightning,
-    LinearMixer,
-    LinearMLP,
-    Mamba,
-    Mamba2,
-    MatrixMemory,
-    MoE,
     Norm,
     Part,
     Patches,
     PerLayerEmbedding,
-    PerLayerGate,
-    ShortConvolution,
-    TimeMix,
-    TokenConvolution,
 )
 from roofmodel.numbers.algebra import Number, quotient
 
@@ -62,26 +46,26 @@ if TYPE_CHECKING:
 
 # Kind of part -> name of its sublayer, output tensor, and the function of this package that builds its operators.
 # Functions are given by name, so that only the modules of the parts of the model are imported.
-BLOCKS: dict[type, tuple[str, str, str]] = {
-    Attention: ("attention", "a[b t d]", "transformer.attention"),
-    LatentAttention: ("attention", "a[b t d]", "latent_attention.latent_attention"),
-    CompressedAttention: ("attention", "a[b t d]", "compressed_attention.compressed_attention"),
-    CrossAttention: ("cross_attention", "a[b t d]", "transformer.cross_attention"),
-    LinearMixer: ("attention", "a[b t d]", "transformer.linear_mixer"),
-    LinearMLP: ("mlp", "m[b t d]", "transformer.linear_mlp"),
-    MLP: ("mlp", "m[b t d]", "transformer.feed_forward"),
-    MoE: ("mlp", "m[b t d]", "transformer.experts"),
-    Mamba: ("ssm", "s[b t d]", "mamba.mamba"),
-    Mamba2: ("ssm", "s[b t d]", "mamba.mamba2"),
-    GatedRecurrence: ("ssm", "s[b t d]", "mamba.gated_recurrence"),
-    TimeMix: ("linear", "s[b t d]", "rwkv.time_mix"),
-    ChannelMix: ("mlp", "m[b t d]", "rwkv.channel_mix"),
-    DeltaRule: ("linear", "s[b t d]", "linear_attention.delta_rule"),
-    Lightning: ("linear", "s[b t d]", "linear_attention.lightning"),
-    MatrixMemory: ("linear", "s[b t d]", "linear_attention.matrix_memory"),
-    ShortConvolution: ("convolution", "c[b t d]", "token_convolution.short_convolution"),
-    PerLayerGate: ("layer_input", "i[b t d]", "transformer.layer_input"),
-    TokenConvolution: ("convolution", "c[b t d]", "token_convolution.token_convolution"),
+BLOCKS: dict[str, tuple[str, str, str]] = {
+    "Attention": ("attention", "a[b t d]", "transformer.attention"),
+    "LatentAttention": ("attention", "a[b t d]", "latent_attention.latent_attention"),
+    "CompressedAttention": ("attention", "a[b t d]", "compressed_attention.compressed_attention"),
+    "CrossAttention": ("cross_attention", "a[b t d]", "transformer.cross_attention"),
+    "LinearMixer": ("attention", "a[b t d]", "transformer.linear_mixer"),
+    "LinearMLP": ("mlp", "m[b t d]", "transformer.linear_mlp"),
+    "MLP": ("mlp", "m[b t d]", "transformer.feed_forward"),
+    "MoE": ("mlp", "m[b t d]", "transformer.experts"),
+    "Mamba": ("ssm", "s[b t d]", "mamba.mamba"),
+    "Mamba2": ("ssm", "s[b t d]", "mamba.mamba2"),
+    "GatedRecurrence": ("ssm", "s[b t d]", "mamba.gated_recurrence"),
+    "TimeMix": ("linear", "s[b t d]", "rwkv.time_mix"),
+    "ChannelMix": ("mlp", "m[b t d]", "rwkv.channel_mix"),
+    "DeltaRule": ("linear", "s[b t d]", "linear_attention.delta_rule"),
+    "Lightning": ("linear", "s[b t d]", "linear_attention.lightning"),
+    "MatrixMemory": ("linear", "s[b t d]", "linear_attention.matrix_memory"),
+    "ShortConvolution": ("convolution", "c[b t d]", "token_convolution.short_convolution"),
+    "PerLayerGate": ("layer_input", "i[b t d]", "transformer.layer_input"),
+    "TokenConvolution": ("convolution", "c[b t d]", "token_convolution.token_convolution"),
 }
 PARALLEL_EXPERTS = "experts", "e[b t d]", "transformer.experts"
 """The entry for an MoE block in a sublayer that also has an MLP; a later residual sum may add its output."""
@@ -250,7 +234,7 @@ def transformer_layer(layer: Layer, stack: Stack, step: Step) -> Iterator[Operat
     hyper = hyper_connections(stack, step)
     running = f"x[b {rows} d]"
     for sublayer in layer:
-        place, x = BLOCKS[type(sublayer.branches[0].part)][0], running
+        place, x = BLOCKS[type(sublayer.branches[0].part).__name__][0], running
         if hyper or sublayer.earlier_sums:
             x = f"c[b {rows} d]"
         if hyper:
@@ -265,7 +249,7 @@ def transformer_layer(layer: Layer, stack: Stack, step: Step) -> Iterator[Operat
         reads, outputs, places = x, list[str](), list[str]()
         separate_sums = len(sublayer.branches) == 1 or any(b.after or b.is_shortcut for b in sublayer.branches)
         for branch in sublayer.branches:
-            place, partial_sum, build_block = BLOCKS[type(branch.part)]
+            place, partial_sum, build_block = BLOCKS[type(branch.part).__name__]
             if sublayer.starts_sum:
                 partial_sum = "x[b t d]"  # the output is the new sum
             if place in places:

@@ -16,7 +16,7 @@ from roofmodel.errors import Message, Option, Text, WorkloadError, ignored
 from roofmodel.explain.explain import Explanation, Quantity, SymbolicOperator, explain
 from roofmodel.explain.operator_answer import NUMBERS, amount, describe_quantity, number, symbols
 from roofmodel.models.architecture import Architecture, Network
-from roofmodel.models.layers import DeltaRule
+from roofmodel.models.recurrent_layers import DeltaRule
 from roofmodel.numbers.algebra import Number, plain
 from roofmodel.options.workload import non_default_options
 from roofmodel.report import formula

@@ -23,7 +23,8 @@ from roofmodel.counting.tensors import FORMATS, Widths
 from roofmodel.counting.workload import Step
 from roofmodel.errors import WorkloadError, choices, shorten
 from roofmodel.models.architecture import Stack
-from roofmodel.models.layers import Attention, CompressedAttention, DeltaRule, Indexer, LatentAttention, Norm, Streams
+from roofmodel.models.layers import Attention, CompressedAttention, Indexer, LatentAttention, Norm, Streams
+from roofmodel.models.recurrent_layers import DeltaRule
 from roofmodel.options.values import Phase
 
 Columns = Mapping[str, Any]

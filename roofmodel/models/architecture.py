@@ -328,11 +328,11 @@ def _layer(layer: Layer, tp: Number, within: Number) -> Layer:
 
 def _part(part: Part, tp: Number, within: Number) -> Part:
     """The shard of a part, with those of the parts within it; `within` GPUs share each expert."""
-    kind = KINDS[type(part)]
+    kind = KINDS[type(part).__name__]
     shares = {name: quotient(getattr(part, name), tp) for name in kind.sharded}
     shares |= {name: _replicated_share(getattr(part, name), tp) for name in kind.replicated}
     for name, inner in zip(part._fields, part, strict=True):
-        if type(inner) in KINDS:
+        if type(inner).__name__ in KINDS:
             shares[name] = _part(inner, within if name == "expert" else tp, within)
     return part._replace(**shares)
 
@@ -356,7 +356,7 @@ def obstacles(arch: Architecture, tp: int, ep: int) -> Iterator[str]:
 
 
 def _obstacles_of_part(part: Part, tp: int, ep: int) -> Iterator[str]:
-    kind = KINDS[type(part)]
+    kind = KINDS[type(part).__name__]
     if kind.obstacle and tp > 1:
         yield kind.obstacle
     if isinstance(part, MoE):
@@ -373,7 +373,7 @@ def _obstacles_of_part(part: Part, tp: int, ep: int) -> Iterator[str]:
         f"{size} {name}" for name, (size, shared) in sizes.items() if size % tp and not (shared and tp % size == 0)
     )
     for inner in part:
-        if type(inner) in KINDS:
+        if type(inner).__name__ in KINDS:
             yield from _obstacles_of_part(inner, tp, ep)  # type: ignore[arg-type]
 
 

@@ -15,25 +15,19 @@ from roofmodel.models.layers import (
     Attention,
     BlockSelection,
     Branch,
-    ChannelMix,
     CompressedAttention,
     CrossAttention,
-    DeltaRule,
     DisentangledAttention,
     Embedding,
     FrameConvolution,
-    GatedRecurrence,
     HeadNorm,
     ImageWindow,
     Indexer,
     LatentAttention,
     Layer,
-    Lightning,
     LinearMixer,
     LinearMLP,
     Mamba,
-    Mamba2,
-    MatrixMemory,
     MoE,
     Norm,
     Part,
@@ -43,10 +37,8 @@ from roofmodel.models.layers import (
     Projection,
     RelativeLogits,
     ResidualFilter,
-    ShortConvolution,
     Streams,
     Sublayer,
-    TimeMix,
     TokenConvolution,
 )
 from roofmodel.numbers.algebra import ceil_div
@@ -229,7 +221,7 @@ def _part(kind: type[Kind], fields: Fields, *prefixes: str, **given: Any) -> Kin
 @cache
 def _sources(kind: Any, prefixes: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     """Each attribute of a part for which there is a field, with that field."""
-    prefixes = (*prefixes, *KINDS[kind].prefixes, "")
+    prefixes = (*prefixes, *KINDS[kind.__name__].prefixes, "")
     candidates = {name: [each + name for each in prefixes if each + name in FIELDS] for name in kind._fields}
     return tuple((name, fields[0]) for name, fields in candidates.items() if fields)
 
@@ -332,14 +324,14 @@ def _attends(index: int, fields: Fields) -> Part:
     return _latent_attention(index, fields) if fields["latent"] else _attention(index, fields)
 
 
-def _short_convolution(index: int, fields: Fields) -> ShortConvolution:
-    return _part(ShortConvolution, fields, width=fields["hidden"])
+def _short_convolution(index: int, fields: Fields) -> Part:
+    return _recurrent("ShortConvolution", fields, width=fields["hidden"])
 
 
 def _feed_forward(fields: Fields, width: int) -> Part:
     if fields["mlp_kind"] == "linear":
         return _linear(LinearMLP, fields)
-    return _part(ChannelMix, fields) if fields["mlp_kind"] == "channel_mix" else _mlp(fields, width)
+    return _recurrent("ChannelMix", fields) if fields["mlp_kind"] == "channel_mix" else _mlp(fields, width)
 
 
 def _linear(kind: type[Kind], fields: Fields) -> Kind:
@@ -350,8 +342,8 @@ def _linear_mixer(index: int, fields: Fields) -> LinearMixer:
     return _linear(LinearMixer, fields)
 
 
-def _matrix_memory(index: int, fields: Fields) -> MatrixMemory:
-    return _part(MatrixMemory, fields, fused=fields["fused_qkv"])
+def _matrix_memory(index: int, fields: Fields) -> Part:
+    return _recurrent("MatrixMemory", fields, fused=fields["fused_qkv"])
 
 
 def _dense(index: int, fields: Fields) -> MLP:
@@ -362,17 +354,25 @@ def _experts(index: int, fields: Fields) -> MoE:
     return _moe(fields)
 
 
-MIXERS: dict[str, type | Callable[[int, Fields], Part]] = {
-    "attention": _attends, "mamba": _mamba, "mamba2": Mamba2, "recurrence": GatedRecurrence, "time_mix": TimeMix,
-    "delta_rule": DeltaRule, "lightning": Lightning, "matrix_memory": _matrix_memory,
+MIXERS: dict[str, str | Callable[[int, Fields], Part]] = {
+    "attention": _attends, "mamba": _mamba, "mamba2": "Mamba2", "recurrence": "GatedRecurrence", "time_mix": "TimeMix",
+    "delta_rule": "DeltaRule", "lightning": "Lightning", "matrix_memory": _matrix_memory,
     "convolution": _short_convolution, "mlp": _dense, "experts": _experts, "linear": _linear_mixer,
 }  # fmt: skip
-"""The mixers of a layer by their names in the field `mixers`: a kind of part, or the function that builds it."""
+"""The mixers of a layer by their names in the field `mixers`: a class of `recurrent_layers` or a function."""
 
 
 def _mixer(name: str, index: int, fields: Fields) -> Part:
     mixer = MIXERS[name]
-    return _part(mixer, fields) if isinstance(mixer, type) else mixer(index, fields)
+    return _recurrent(mixer, fields) if isinstance(mixer, str) else mixer(index, fields)
+
+
+def _recurrent(name: str, fields: Fields, **given: Any) -> Part:
+    """A recurrent layer; few models have one, so their module is imported only for these."""
+    from roofmodel.models import recurrent_layers
+
+    part: Part = _part(getattr(recurrent_layers, name), fields, **given)
+    return part
 
 
 def _disentangled(fields: Fields) -> DisentangledAttention:

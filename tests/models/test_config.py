@@ -68,7 +68,7 @@ BAD: list[tuple[str, dict[str, Any], dict[str, Any], list[str]]] = [
         ["'gpt-2'", "did you mean 'gpt2'?", "roofmodel.list_families()"],
     ),
     ("model_type unknown", GPT2, {"model_type": "yodel"}, ["'yodel'", "roofmodel.list_families()"]),
-    ("model_type refused", GPT2, {"model_type": "rwkv"}, ["'rwkv'", "not supported", "WKV"]),
+    ("model_type refused", GPT2, {"model_type": "reformer"}, ["'reformer'", "not supported", "LSH"]),
     ("model_type endless", GPT2, {"model_type": "x" * 10**6}, ["unknown model_type 'xxx", "…"]),
     ("hidden not divisible", GPT2, {"n_embd": 50}, ["n_embd 50", "n_head 4", "divides"]),
     ("hidden not divisible (llama)", LLAMA, {"hidden_size": 65},

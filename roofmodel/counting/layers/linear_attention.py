@@ -37,7 +37,7 @@ from roofmodel.counting.layers.mamba import causal_pairs, in_chunks
 from roofmodel.counting.layers.token_convolution import causal_filter
 from roofmodel.counting.operator import Builder, Operator
 from roofmodel.counting.workload import Step
-from roofmodel.models.layers import DeltaRule, Lightning, MatrixMemory
+from roofmodel.models.recurrent_layers import DeltaRule, Lightning, MatrixMemory
 from roofmodel.numbers.algebra import Number, minimum, quotient
 
 GROUP = "linear"

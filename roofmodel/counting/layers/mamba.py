@@ -21,7 +21,8 @@ from roofmodel.counting.block_context import (
 from roofmodel.counting.layers.token_convolution import causal_filter
 from roofmodel.counting.operator import Builder, Operator
 from roofmodel.counting.workload import Step
-from roofmodel.models.layers import GatedRecurrence, Mamba, Mamba2
+from roofmodel.models.layers import Mamba
+from roofmodel.models.recurrent_layers import GatedRecurrence, Mamba2
 from roofmodel.numbers.algebra import Number, ceil_div, half, quotient
 
 

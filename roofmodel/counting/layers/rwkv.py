@@ -11,7 +11,7 @@ from roofmodel.counting import vector_flops
 from roofmodel.counting.block_context import BlockContext
 from roofmodel.counting.operator import Builder, Operator
 from roofmodel.counting.workload import Step
-from roofmodel.models.layers import ChannelMix, TimeMix
+from roofmodel.models.recurrent_layers import ChannelMix, TimeMix
 
 WKV = 23
 """Vector FLOPs per channel and token. Output: exponent of the token 1, maximum 1, two exponentials of differences 4,

@@ -9,7 +9,8 @@ from roofmodel.counting import vector_flops
 from roofmodel.counting.block_context import BlockContext, fused_or_eager
 from roofmodel.counting.operator import Builder, Operator
 from roofmodel.counting.workload import Step
-from roofmodel.models.layers import FrameConvolution, ResidualFilter, ShortConvolution, TokenConvolution
+from roofmodel.models.layers import FrameConvolution, ResidualFilter, TokenConvolution
+from roofmodel.models.recurrent_layers import ShortConvolution
 from roofmodel.numbers.algebra import Number, is_just, maximum, product, quotient
 
 
