@@ -256,7 +256,6 @@ def choices(word: str, known_words: Iterable[str], cutoff: float = 0.6) -> str:
 
 TECHNIQUES = {
     "states": "a format of the optimizer's state", "lora": "LoRA", "lora_targets": "LoRA", "qlora": "QLoRA",
-    "schedule": "pipeline schedules by name",
     "offload": "offloading to the host",
 }  # fmt: skip
 """Techniques that some command has no option for, by the names that users try: similar names would mislead."""

@@ -968,7 +968,7 @@ def test_kernels_are_written_to_files_with_their_operators(roof: Roof, suffix: s
     assert set(frame["stream"].astype(str)) == {"7", "20"}
 
 
-@pytest.mark.parametrize(("option", "technique"), [("--offload", "offloading"), ("--schedule", "pipeline schedules")])
+@pytest.mark.parametrize(("option", "technique"), [("--offload", "offloading")])
 @pytest.mark.parametrize("command", ["estimate", "sweep"])
 def test_the_name_of_a_technique_gets_no_spelling_hint(roof: Roof, command: str, option: str, technique: str) -> None:
     done = roof(command, "gpt2", "--hw", "h100", option, "2")

@@ -17,6 +17,7 @@ from roofmodel.options.values import (
     Logits,
     Optimizer,
     Phase,
+    Schedule,
     States,
 )
 from roofmodel.options.workload import Options
@@ -132,6 +133,11 @@ class Parallel(NamedTuple):
     def interleaves(self) -> bool:
         """Whether the stages of a pipeline have several model chunks each."""
         return bool(self.pp > 1 and self.vpp > 1)
+
+    @property
+    def schedule(self) -> Schedule | None:
+        """The order of the microbatches of a training step in the pipeline; None without a pipeline."""
+        return "interleaved" if self.interleaves else "1f1b" if self.pp > 1 else None
 
     def batch_divisor(self, trains: bool, micro_batch: int | None) -> int:
         """The divisor of the batch: whole microbatches on all replicas, and for an interleaved pipeline a multiple of

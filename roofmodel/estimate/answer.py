@@ -183,6 +183,7 @@ def summary(estimate: Estimate) -> list[tuple[str, str]]:
         *_input(estimate),
         *_measured(estimate),
         *_goodput(estimate),
+        *_run(estimate),
         ("limited by", _join_phases(estimate.phases, [describe_limit(phase) for phase in estimate.phases])),
         *describe_power(estimate.phases),
         ("memory", describe_memory(estimate)),
@@ -247,7 +248,7 @@ def _utilization(phases: tuple[PhaseEstimate, ...]) -> Iterator[str]:
     (peak, bandwidth), seconds, flops = phase.ceilings, plain(phase.expected.value), phase.mean_flops
     model, all_pairs, executed = (f"{plain(each) / seconds / peak:.1%}" for each in flops)
     text = f"MFU {model}"
-    if flops.all_pairs != flops.model:
+    if flops.all_pairs != flops.model and not phase.selects_keys:
         rewritten = {"ssm", "linear"} & {placed.operator.group for placed in phase.placed}
         text += f" ({all_pairs} with {'the GEMMs of the reference code' if rewritten else 'masked pairs'})"
     if flops.executed != flops.model:
@@ -292,6 +293,10 @@ def _goodput(estimate: Estimate) -> Iterator[tuple[str, str]]:
     """`89.4%, 1.2 M tokens/s; a checkpoint of 920 MiB per GPU every 19.3 min, a failure every 3.09 h`: of a run."""
     if (run := estimate.goodput) is None:
         return
+    if not run.makes_progress:
+        failure, checkpoint = _duration(run.failure_seconds), units.seconds(run.checkpoint_seconds)
+        yield "goodput", f"none: the run fails every {failure}, and a checkpoint takes {checkpoint}"
+        return
     rate = "" if run.tokens_per_second is None else f", {units.si(run.tokens_per_second)} tokens/s expected"
     yield (
         "goodput",
@@ -300,6 +305,18 @@ def _goodput(estimate: Estimate) -> Iterator[tuple[str, str]]:
             f"{_duration(run.interval_seconds)}, a failure every {_duration(run.failure_seconds)}"
         ),
     )
+
+
+def _run(estimate: Estimate) -> Iterator[tuple[str, str]]:
+    """`15 T tokens: 1.79 M steps, 144 days (133 to 172), 3.53 M GPU-hours`: of a run, with its failures if given."""
+    if (run := estimate.run) is None:
+        return
+    text = f"{units.si(run.tokens)} tokens: {units.si(run.steps)} steps"
+    if run.days is not None and run.days_low is not None and run.days_high is not None and run.gpu_hours is not None:
+        low, high = (units.significant(days) for days in (run.days_low, run.days_high))
+        text += f", {units.significant(run.days)} days ({low} to {high}), {units.si(run.gpu_hours)} GPU-hours"
+        text += " with failures" if estimate.goodput else ""
+    yield "run", text
 
 
 def _duration(seconds: float) -> str:

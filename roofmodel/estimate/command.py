@@ -133,6 +133,7 @@ def estimate(
     measured: float | str | None = None,
     mtbf: float | None = None,
     checkpoint_time: float | str | None = None,
+    tokens: float | str | None = None,
     **options: Unpack[EstimateOptions],
 ) -> Report:
     """Estimate latency, throughput, memory and the limiting ceiling; FLOPs, bytes and times of each operator.
@@ -150,6 +151,8 @@ def estimate(
             MFU, and its ratio to the expected time.
         mtbf: Hours between failures of one GPU of a training run, such as 50000: adds its goodput.
         checkpoint_time: Time of a checkpoint of a training run, such as 60s.
+        tokens: Tokens of a training run, such as 15T: adds its steps, days and GPU-hours, with failures if `mtbf` is
+            given.
         **options: The options of `roof estimate`. A time is seconds, or text such as "12us". None selects the default,
             which depends on the model, the phase or another option.
 
@@ -165,7 +168,7 @@ def estimate(
 
     requests = requests_of(options)
     if options.get("phase") == SERVE:
-        of_run = {"measured": measured, "mtbf": mtbf, "checkpoint_time": checkpoint_time}
+        of_run = {"measured": measured, "mtbf": mtbf, "checkpoint_time": checkpoint_time, "tokens": tokens}
         further = {"loader": loader, "workers": workers, "copy": copy, **of_run, **options}
         return _served(model, hw, family, requests, further)
     if requests:
@@ -179,7 +182,7 @@ def estimate(
     return Report(
         study(
             hub.load(model, family), Device.load(hw), loader=data_loader, measured=measured, mtbf=mtbf,
-            checkpoint_time=checkpoint_time, **options,
+            checkpoint_time=checkpoint_time, tokens=tokens, **options,
         )
     )  # fmt: skip
 

@@ -222,7 +222,7 @@ def _utilizations(phase: PhaseEstimate, seconds: float) -> Iterator[Equation]:
     (peak, bandwidth), took, all_flops = phase.ceilings, units.seconds(seconds, 4), phase.mean_flops
     per_gpu = " per GPU" if phase.step.parallel.gpus > 1 else ""
     counted = {"MFU": (f"of the model{per_gpu}", all_flops.model)}
-    if all_flops.all_pairs != all_flops.model:
+    if all_flops.all_pairs != all_flops.model and not phase.selects_keys:
         counted["MFU, all pairs"] = (f"of the model with masked pairs{per_gpu}", all_flops.all_pairs)
     if all_flops.executed != all_flops.model:
         counted["HFU"] = (f"executed{per_gpu}", all_flops.executed)

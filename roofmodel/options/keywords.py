@@ -22,6 +22,7 @@ from roofmodel.options.values import (
     Overlap,
     Phase,
     RoutingOption,
+    Schedule,
     SequenceParallel,
     ServePhase,
     States,
@@ -61,6 +62,7 @@ class WorkloadOptions(TypedDict, total=False):
     pp: int
     ep: int
     vpp: int
+    schedule: Schedule | None
     cp: int
     cp_kind: ContextExchange
     stage_layers: str | None
@@ -149,6 +151,7 @@ class GridOptions(TypedDict, total=False):
     pp: Numbers | None
     ep: Numbers | None
     vpp: Numbers | None
+    schedule: Names | None
     cp: Numbers | None
     cp_kind: Names | None
     stage_layers: Names | None
@@ -232,6 +235,7 @@ class TrainingOptions(TypedDict, total=False):
     pp: Numbers | None
     ep: Numbers | None
     vpp: Numbers | None
+    schedule: Names | None
     cp: Numbers | None
     cp_kind: Names | None
     micro_batch: Numbers | None

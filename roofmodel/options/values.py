@@ -36,6 +36,7 @@ LatentMode = Literal["absorbed", "naive"]  # of multi-head latent attention
 Logits = Literal["last", "all"]
 MemoryFormat = Literal["nhwc", "nchw"]  # of the tensors of a convolutional network
 SequenceParallel = Literal["off", "on"]
+Schedule = Literal["1f1b", "interleaved"]  # of the stages of a pipeline in training
 ContextExchange = Literal["ring", "all-gather", "ulysses"]  # of keys and values under context parallelism
 Sustained = Literal["off", "on"] | bool
 DataParallel = Literal["ddp", "dataparallel", "sequential"]  # how replicas train
@@ -281,6 +282,19 @@ def requests_per_second(option: str, value: object) -> float:
             Option(option, "5/s"),
         )  # fmt: skip
     return rate
+
+
+def number_of_tokens(option: str, value: object) -> float:
+    """A number of tokens, from a number or text such as `15T`, `300B`."""
+    text = as_text(value).strip()
+    factor = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}.get(text[-1:].upper())
+    try:
+        tokens = float(text[:-1]) * factor if factor else float(text)
+    except ValueError:
+        tokens = 0.0
+    if not 0 < tokens < float("inf"):
+        raise WorkloadError(Option(option), f": {shorten(value)} is no number of tokens; try ", Option(option, "15T"))
+    return tokens
 
 
 EngineLayout = str | Mapping[str, int]

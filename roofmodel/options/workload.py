@@ -25,6 +25,7 @@ from roofmodel.options.values import (
     Overlap,
     Phase,
     RoutingOption,
+    Schedule,
     SequenceParallel,
     ServePhase,
     States,
@@ -311,6 +312,16 @@ class Options(NamedTuple):
             plan_help="Search only these numbers of model parts per stage (1: not interleaved; default: up to 4).",
         ),
     ] = 1
+    schedule: Annotated[
+        Schedule | None,
+        Declared(
+            PARALLELISM,
+            "Training: order of the microbatches in a pipeline: 1f1b, or interleaved, which needs --vpp above 1 "
+            "(default: by --vpp).",
+            plans=("training",),
+            plan_help="Search only these schedules of a pipeline: 1f1b, interleaved (default: both).",
+        ),
+    ] = None
     cp: Annotated[
         int,
         Declared(

@@ -244,7 +244,7 @@ def no_layout(
 ) -> Iterator[Text]:
     """Why there is no layout to search."""
     yield from (Option("gpus", gpus), f": no layout of {arch.name} uses at most {gpus} GPUs")
-    if chosen := list(restrictions.keys() & {*GPUS, "micro_batch"}):
+    if chosen := list(restrictions.keys() & {*GPUS, "micro_batch", "schedule"}):
         yield " with these values of "
         yield joined(", ", [Option(option) for option in sorted(chosen)])
     if chosen or training:

@@ -5,7 +5,6 @@ these records. `scripts/options` writes the keyword types of the two functions f
 record to the search.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NamedTuple, TypeVar
 
@@ -24,6 +23,7 @@ from roofmodel.options.values import (
     RoutingOption,
     Sustained,
     check_one_of,
+    number_of_tokens,
     on_or_off,
     requests_per_second,
     valid_request,
@@ -44,19 +44,6 @@ def _choice_of_modes(option: str, value: object) -> tuple[str, ...]:
     for name in names:
         check_one_of(option, name, MODES)
     return names
-
-
-def number_of_tokens(option: str, value: object) -> float:
-    """A number of tokens, from a number or text such as `15T`, `300B`."""
-    text = as_text(value).strip()
-    factor = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}.get(text[-1:].upper())
-    try:
-        tokens = float(text[:-1]) * factor if factor else float(text)
-    except ValueError:
-        tokens = 0.0
-    if not 0 < tokens < float("inf"):
-        raise WorkloadError(Option(option), f": {shorten(value)} is no number of tokens; try ", Option(option, "15T"))
-    return tokens
 
 
 def _one_format(option: str, value: object) -> Any:
@@ -273,7 +260,5 @@ def restrictions(options: Mapping[str, Any], plan: PlanKind) -> dict[str, list[A
             highest = min(int(DECLARED[option].maximum), MAX_GPUS[plan])
             found[option] = grid.numbers(option, values, DECLARED[option].minimum, highest)
         else:
-            if option == "recompute" and isinstance(values, str):  # selective:norm,mlp is one value
-                values = re.split(r",(?=none|selective|full)", values)
             found[option] = [valid(option, value) for value in grid.names(values)]
     return found

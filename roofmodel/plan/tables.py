@@ -239,6 +239,9 @@ TRAINING_CANDIDATES = Table(
             meaning="false where the device is not calibrated, so that all times are lower bounds",
         ),
         Column("vpp", value="candidate.choices.vpp", meaning="the layout"),
+        Column(
+            "schedule", value="candidate.schedule", meaning="the option of this name; null without a pipeline"
+        ),
         Column("batch", value="candidate.run.batch", meaning="sequences of a step"),
         Column(None, "recompute", value="candidate.choices.recompute"),
         Column(
@@ -260,6 +263,7 @@ TRAINING_CANDIDATES = Table(
         Column("mfu", "MFU", PERCENT, "candidate.mfu", meaning="model FLOPs utilization of all GPUs"),
         Column("mfu_all_pairs", value="candidate.mfu_all_pairs", meaning="`mfu` with masked pairs"),
         *_interval("days", "days", "expected time of the run in days", title="days", unit=NUMBER),
+        Column("gpu_hours", value="candidate.gpu_hours", meaning="expected GPU-hours of the run"),
         Column("dollars", "$", RATE, "candidate.dollars", meaning="the cost of the run; null without `--price`"),
         Column("power_watts", value="candidate.watts", meaning="mean power of a GPU; null if unknown"),
         Column(

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from roofmodel.counting import phases
-from roofmodel.counting.workload import Step, Workload
+from roofmodel.counting.workload import Parallel, Step, Workload
 from roofmodel.devices.device import Device
 from roofmodel.engines.engine import Engine
 from roofmodel.errors import Option, Text, WarningNote, WorkloadError, ignored
@@ -214,7 +214,7 @@ def layouts_of(
         (layout, Choices(vpp, recomputation, sharded, stage, kind))
         for layout in training_layouts(arch, run.gpus, run.batch, cps, restricted)
         for kind in ([kind for kind in kinds if layout.cp in shared[kind]] if layout.cp > 1 else (DEFAULTS["cp_kind"],))
-        for vpp in _parts(arch, layout.pp, restricted.get("vpp"))
+        for vpp in _parts(arch, layout.pp, restricted)
         for recomputation in recomputing
         for sharded in (sharding if layout.tp > 1 else ("off",))
         for stage in (restricted.get("zero", ZERO_STAGES) if layout.dp * layout.cp > 1 else (0,))
@@ -251,11 +251,13 @@ def _recomputation(restriction: Sequence[str] | None, attention: str) -> Sequenc
     return RECOMPUTE[attention] if restriction is None else restriction
 
 
-def _parts(arch: Architecture, pp: int, restriction: Sequence[int] | None) -> list[int]:
+def _parts(arch: Architecture, pp: int, restricted: Mapping[str, Sequence[Any]]) -> list[int]:
     """The numbers of parts per pipeline stage, 1 without interleaving: those that divide the layers of a stage."""
     layers = len(arch.stack.layers)
     possible = divisors(layers // pp) if pp > 1 and layers % pp == 0 else [1]
-    return [parts for parts in possible if (parts in restriction if restriction else parts <= MAX_VPP)]
+    if pp > 1 and "schedule" in restricted:
+        possible = [n for n in possible if Parallel(pp=pp, vpp=n).schedule in restricted["schedule"]]
+    return [n for n in possible if (n in restricted["vpp"] if "vpp" in restricted else n <= MAX_VPP)]
 
 
 # --- The search of a device -----------------------------------------------------------------------

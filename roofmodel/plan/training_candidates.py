@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from roofmodel.counting.workload import Workload
+from roofmodel.counting.workload import Parallel, Workload
 from roofmodel.devices.device import Device
 from roofmodel.engines.engine import Engine
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.algebra import Number
-from roofmodel.options.values import AttentionMode, ContextExchange, EngineName
+from roofmodel.options.values import AttentionMode, ContextExchange, EngineName, Schedule
 from roofmodel.options.workload import DEFAULTS
 from roofmodel.plan.candidate import Shares, is_bound
 from roofmodel.plan.layouts import TrainingLayout
@@ -102,6 +102,11 @@ class TrainingCandidate(NamedTuple):
         return self.layout.gpus
 
     @property
+    def schedule(self) -> Schedule | None:
+        """The order of the microbatches in the pipeline."""
+        return Parallel(pp=self.layout.pp, vpp=self.choices.vpp).schedule
+
+    @property
     def per_gpu(self) -> Expected:
         """Tokens per second and GPU."""
         tokens = self.run.batch * self.run.seq / self.gpus
@@ -113,14 +118,19 @@ class TrainingCandidate(NamedTuple):
         return Expected(*(self.run.steps * seconds / DAY for seconds in self.step))
 
     @property
+    def gpu_hours(self) -> float:
+        """GPU-hours of the run."""
+        return float(self.gpus * 24 * self.days.value)
+
+    @property
     def dollars(self) -> float | None:
         """The price of the run."""
-        return None if self.price is None else self.price * self.gpus * 24 * self.days.value
+        return None if self.price is None else self.price * self.gpu_hours
 
     @property
     def kwh(self) -> float | None:
         """The energy of all GPUs in the run, in kilowatt-hours."""
-        return None if self.watts is None else self.watts * self.gpus * 24 * self.days.value / 1000
+        return None if self.watts is None else self.watts * self.gpu_hours / 1000
 
 
 def schedule(choices: Choices) -> str:
@@ -165,12 +175,9 @@ class TrainingPiece(NamedTuple):
 
 def training_workload(arch: Architecture, run: TrainingRun, layout: TrainingLayout, choices: Choices) -> Workload:
     """A training step with microbatches of one sequence. Raises WorkloadError where the model does not allow it."""
-    loaded = Engine.load(run.engine, run.engine_option)
-    overlap = "none" if loaded.training and loaded.training.data_parallel == "ddp" else "engine"
     work, _ = workload(
         arch, phase="train", batch=run.batch, micro_batch=1, seq=run.seq, dtype=run.dtype, engine=run.engine,
         engine_option=run.engine_option, attention=run.attention,
-        overlap=overlap,  # buckets of DistributedDataParallel are not searched as arrays
         memory_utilization=run.memory_utilization, **layout._asdict(), **choices._asdict(),
     )  # fmt: skip
     return work
@@ -200,7 +207,8 @@ def candidate_of(
         ),
         mfu=None if totals["mfu"] is None else at("mfu", "mfu"),
         watts=None if totals["power_watts"] is None else at("power_watts", "power_watts"),
-        mfu_all_pairs=None if totals["mfu"] is None else at("mfu_all_pairs", "mfu"), memory=memory, usable=usable,
+        mfu_all_pairs=None if totals["mfu_all_pairs"] is None else at("mfu_all_pairs", "mfu"),
+        memory=memory, usable=usable,
         shares=Shares(
             at("expected_communication_seconds", "communication_seconds") / seconds,
             at("expected_bubble_seconds", "bubble_seconds") / seconds,

@@ -63,7 +63,7 @@ from roofmodel.timing.timing import Expected
 
 if TYPE_CHECKING:
     from roofmodel.steps.input_pipeline import InputPipeline, Loader
-    from roofmodel.steps.training_options import Goodput, MeasuredStep
+    from roofmodel.steps.training_options import Goodput, MeasuredStep, TrainingLength
 
 
 MOST_STAGES_SHOWN = 16
@@ -88,6 +88,7 @@ class Estimate(NamedTuple):
     input_pipeline: InputPipeline | None = None  # of the phase, with --loader
     measured: MeasuredStep | None = None  # of training, with --measured
     goodput: Goodput | None = None  # of a training run, with --mtbf
+    run: TrainingLength | None = None  # of a training run, with --tokens
 
     @property
     def has_total(self) -> bool:
@@ -127,13 +128,16 @@ def estimate(
     measured: float | str | None = None,
     mtbf: float | None = None,
     checkpoint_time: float | str | None = None,
+    tokens: float | str | None = None,
     **options: Any,
 ) -> Estimate:
     """The estimate of the workload that the options describe (see `options.Options`) on the device.
 
     With a `loader` also of the input pipeline of a training step or a forward pass; with the `measured` time or rate of
     a training step, what it is relative to the estimate; with `mtbf` and `checkpoint_time` the useful share of a run
-    that fails. Raises WorkloadError for invalid options, and for a number format that the device does not support.
+    that fails; with `tokens` the length of a run.
+
+    Raises WorkloadError for invalid options, and for a number format that the device does not support.
     """
     vision_notes: tuple[Text, ...] = ()
     if options.get("phase") == VISION:
@@ -212,7 +216,7 @@ def estimate(
         starts=starts,
         input_pipeline=pipeline,
     )
-    if (measured, mtbf, checkpoint_time) == (None, None, None):
+    if (measured, mtbf, checkpoint_time, tokens) == (None, None, None, None):
         return answer
     from roofmodel.steps import training_options as training
 
@@ -221,6 +225,8 @@ def estimate(
     if (mtbf, checkpoint_time) != (None, None):
         run = training.goodput(arch, estimates, mtbf, checkpoint_time)
         answer = answer._replace(goodput=run, notes=(*answer.notes, training.goodput_note()))
+    if tokens is not None:
+        answer = answer._replace(run=training.training_length(arch, estimates, tokens, answer.goodput))
     return answer
 
 
@@ -336,6 +342,7 @@ def describe_workload(estimate: Estimate) -> str:
     if multi_token and any(stage.rows == "logits" for stage in estimate.architecture.head.stages):
         positions = "all positions" if work.logits_of(work.phases[0]) == "all" else "the last position"
         parts.append(f"logits of {positions}")
+    parts += [f"{work.recompute} recomputation"] * (work.recompute != "none")
     if work.adapters:
         parts.append(f"LoRA of rank {work.adapters.rank} on {' '.join(work.adapters.targets) or 'all linear layers'}")
     return ", ".join(parts + describe_gpus(work.parallel))
@@ -346,6 +353,7 @@ def describe_gpus(parallel: Parallel) -> list[str]:
     if parallel.gpus == 1:
         return []
     degrees = [f"{name} {degree}" for name, degree in parallel.ways.items() if degree > 1]
+    degrees += [parallel.cp_kind] * (parallel.cp_kind != "ring")
     if 0 < len(parallel.stage_layers) <= MOST_STAGES_SHOWN:
         degrees.append(f"{'+'.join(map(str, parallel.stage_layers))} layers")
     degrees += ["sequence-parallel"] * parallel.sequence
@@ -396,8 +404,8 @@ def totals(phase: PhaseEstimate) -> dict[str, Any]:
     """A phase's totals by their JSON keys, in base units; None for unknown.
 
     `mfu` and `hfu` are model and hardware FLOPs utilization of all GPUs (PaLM, arXiv 2204.02311, appendix B): model
-    FLOPs exclude recomputation, and masked pairs except in `mfu_all_pairs`; hardware FLOPs are the executed ones. `mbu`
-    is the memory bandwidth utilization of this stage's GPUs.
+    FLOPs exclude recomputation, and masked pairs except in `mfu_all_pairs`, which is None for attention to selected
+    keys; hardware FLOPs are the executed ones. `mbu` is the memory bandwidth utilization of this stage's GPUs.
     """
     values = totals_of(phase.placed) | {"bound_seconds": phase.bound_seconds}
     expected, (peak, bandwidth) = phase.expected, phase.ceilings
@@ -411,7 +419,9 @@ def totals(phase: PhaseEstimate) -> dict[str, Any]:
         "tokens_per_second": phase.tokens / seconds if expected and phase.has_tokens else None,
         **({"images_per_second": expected and images / seconds} if phase.is_vision else {}),
         "mfu": expected and plain(phase.mean_flops.model) / seconds / peak,
-        "mfu_all_pairs": expected and plain(phase.mean_flops.all_pairs) / seconds / peak,
+        "mfu_all_pairs": (
+            None if phase.selects_keys else expected and plain(phase.mean_flops.all_pairs) / seconds / peak
+        ),
         "hfu": expected and plain(phase.mean_flops.executed) / seconds / peak,
         "mbu": expected and plain(values["bytes"]) / seconds / bandwidth,
         "communication_seconds": sum(each.seconds for each in phase.exchanges),
@@ -433,7 +443,8 @@ def complete_totals(estimate: Estimate, phase: PhaseEstimate) -> dict[str, Any]:
     a run with failures."""
     measured = {"measured": estimate.measured._asdict()} if estimate.measured else {}
     goodput = {"goodput": estimate.goodput._asdict()} if estimate.goodput else {}
-    return phase_totals(phase) | energy_totals(phase) | measured | goodput
+    run = {"run": estimate.run._asdict()} if estimate.run else {}
+    return phase_totals(phase) | energy_totals(phase) | measured | goodput | run
 
 
 def energy_totals(phase: PhaseEstimate) -> dict[str, Any]:

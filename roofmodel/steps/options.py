@@ -188,6 +188,7 @@ def options_in_effect(arch: Architecture, work: Workload) -> dict[str, Any]:
         from roofmodel.steps.training_options import ALL_LINEAR
 
         values["fsdp"] = work.zero == FULL
+        values["schedule"] = work.parallel.schedule
         values["dtype"] = work.recipe or work.dtype
         values["lora_targets"] = work.adapters and ("+".join(work.adapters.targets) or ALL_LINEAR)
         values["states"] = moment_format(work.widths, work.optimizer).name if MOMENTS[work.optimizer] else None
@@ -456,6 +457,7 @@ def _inapplicable_options(arch: Architecture, phases: tuple[Phase, ...], engine:
         yield "data_parallel", "only training exchanges gradients"
         yield "overlap", "only training overlaps communication here"
         yield "recompute", "only training recomputes activations"
+        yield "schedule", "only training has a schedule of forward and backward passes"
         yield "cp", "only training shards sequences here"
         yield "cp_kind", "only training shards sequences here"
         yield "zero", "only training has optimizer state"

@@ -39,13 +39,32 @@ def checked_layout(
 ) -> tuple[Parallel, tuple[Text, ...]]:
     """The layout of a workload with sequences of `seq` tokens: checked, with what its replicas exchange and what the
     engine overlaps; and notes on options that do not apply. Raises WorkloadError for an impossible one."""
+    schedule_notes: tuple[Text, ...] = ()
     if is_training:
         check_context(arch, options, seq)
+        schedule_notes = tuple(_checked_schedule(options))
     layout, notes = parallel(arch, is_training, options.batch, micro_batch, gpus)
     return layout._replace(
         wrapper=data_parallel(is_training, options.data_parallel, engine, layout, options.overlap),
         overlaps=overlaps(is_training, options.data_parallel, engine, options.overlap, layout),
-    ), notes
+    ), (*schedule_notes, *notes)
+
+
+def _checked_schedule(options: Options) -> Iterator[Text]:
+    """A note on a schedule without a pipeline. Raises WorkloadError where it contradicts the model parts per stage."""
+    if options.schedule is None:
+        return
+    if options.pp == 1:
+        yield ignored("schedule", "there is one stage")
+    elif options.schedule == "interleaved" and options.vpp == 1:
+        raise WorkloadError(
+            Option("schedule", options.schedule), " needs several model parts per stage; try ", Option("vpp", 2)
+        )
+    elif options.schedule == "1f1b" and options.vpp > 1:
+        raise WorkloadError(
+            Option("schedule", options.schedule), " has one model part per stage, but ", Option("vpp", options.vpp),
+            " is given; try ", Option("vpp", 1), " or ", Option("schedule", "interleaved"),
+        )  # fmt: skip
 
 
 def parallel(

@@ -299,6 +299,11 @@ class PhaseEstimate(NamedTuple):
         return self.step.image != NO_IMAGE
 
     @property
+    def selects_keys(self) -> bool:
+        """Whether attention reads only keys that it selects, so that no other pairs of tokens are masked ones."""
+        return any({"sparse", "ki"} & placed.operator.sizes.keys() for placed in self.placed)
+
+    @property
     def has_tokens(self) -> bool:
         """Whether input or output are tokens; a convolutional network has none."""
         return not is_just(self.step.tokens, 0)

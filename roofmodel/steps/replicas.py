@@ -124,11 +124,12 @@ class _Gradients(NamedTuple):
 def _gradients(placed: Sequence[Placed], step: Step) -> _Gradients:
     parameters = next(entry.operator.sizes["W"] for entry in placed if entry.operator.stage == "optimizer")
     tensors = sum(
-        entry.operator.count * sum(tensor.is_adapter or not step.adapters for tensor in entry.operator.parameters)
+        len(entry.operator.layers or (0,))
+        * sum(tensor.is_adapter or not step.adapters for tensor in entry.operator.parameters)
         for entry in placed
         if entry.operator.stage == "forward"
     )
-    return _Gradients(int(tensors / step.microbatches), float(step.trained_widths.weights.bytes(parameters)))
+    return _Gradients(tensors, float(step.trained_widths.weights.bytes(parameters)))
 
 
 def _copied_blocks(placed: Sequence[Placed], step: Step, device: Device) -> Expected | None:

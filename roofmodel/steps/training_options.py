@@ -14,7 +14,7 @@ from roofmodel.errors import AnswerNote, Message, Option, Text, WorkloadError, c
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.layers import Attention, AttentionPart, CompressedAttention, LatentAttention, MoE, Part
 from roofmodel.numbers.algebra import Number, ceil_div, plain
-from roofmodel.options.values import seconds_of
+from roofmodel.options.values import number_of_tokens, seconds_of
 from roofmodel.options.workload import Options
 
 if TYPE_CHECKING:
@@ -207,6 +207,7 @@ def measured_step(phases: Sequence[PhaseEstimate], value: float | str) -> Measur
 
 # --- A run with failures -----------------------------------------------------------------------------
 
+DAY = 86400
 MTBF, CHECKPOINT_TIME = 50000, "60s"
 """Examples of the options: hours between failures of one GPU, and the time of a checkpoint."""
 MAX_MTBF = 1e9  # hours
@@ -225,6 +226,11 @@ class Goodput(NamedTuple):
     failure_seconds: float
     checkpoint_bytes: int
     tokens_per_second: float | None  # expected, of all GPUs; None for images, and where no time is expected
+
+    @property
+    def makes_progress(self) -> bool:
+        """Whether more than a ten-thousandth of the time is useful."""
+        return self.share > 1e-4
 
 
 def goodput(
@@ -256,6 +262,38 @@ def goodput(
         share, interval, checkpoint, failure, _checkpoint_bytes(arch, phase.step),
         tokens and expected and share * tokens / expected,
     )  # fmt: skip
+
+
+class TrainingLength(NamedTuple):
+    """Steps and time of a run of so many tokens, with failures if their rate is given; the fields are the JSON keys.
+
+    The days have an interval of 80 %; they are None where no time is expected, or where the run makes no progress.
+    """
+
+    tokens: float
+    steps: float
+    days: float | None
+    days_low: float | None
+    days_high: float | None
+    gpu_hours: float | None
+
+
+def training_length(
+    arch: Architecture, phases: Sequence[PhaseEstimate], tokens: float | str, failing: Goodput | None
+) -> TrainingLength:
+    """The length of a run, with failures where these are given. Raises WorkloadError for another phase than
+    training, for a model without tokens, and for a value that is no number of tokens."""
+    phase, total = phases[0], number_of_tokens("tokens", tokens)
+    if phase.step.phase != "train":
+        raise WorkloadError(Option("tokens", tokens), " is of a training run; try ", Option("phase", "train"))
+    if not phase.has_tokens:
+        raise WorkloadError(Option("tokens", tokens), f": {arch.name} reads images, not tokens; remove the option")
+    steps = total / float(plain(phase.tokens))
+    share = 1.0 if failing is None else failing.share
+    if phase.expected is None or (failing and not failing.makes_progress):
+        return TrainingLength(total, steps, None, None, None, None)
+    days, low, high = (steps * float(plain(seconds)) / share / DAY for seconds in phase.expected)
+    return TrainingLength(total, steps, days, low, high, 24 * days * int(phase.step.parallel.gpus))
 
 
 def checkpoint_interval(checkpoint: float, failure: float) -> float:

@@ -14,7 +14,7 @@ from operator import index
 from typing import Any, NamedTuple
 
 from roofmodel.errors import Message, Option, Text, WorkloadError, shorten
-from roofmodel.options.values import SIZE_EXAMPLES, check_size
+from roofmodel.options.values import RECOMPUTED_MODULES, SIZE_EXAMPLES, check_size
 from roofmodel.options.workload import DECLARED, valid
 
 MAX_VALUES = 10**7
@@ -40,9 +40,18 @@ def numbers(option: str, axis_values: object, low: int, high: int, limit: int = 
 
 
 def names(axis_values: object) -> list[object]:
-    """The values of an axis of names, given as text such as `fp16,fp8` or as a sequence."""
+    """The values of an axis of names, given as text such as `fp16,fp8` or as a sequence.
+
+    Modules after `selective:` belong to one value of `--recompute`: `none,selective:norm,mlp` has two.
+    """
     if isinstance(axis_values, str):
-        axis_values = [name.strip() for name in axis_values.split(",")]
+        parts: list[str] = []
+        for part in map(str.strip, axis_values.split(",")):
+            if parts and parts[-1].startswith("selective:") and part in RECOMPUTED_MODULES:
+                parts[-1] += f"+{part}"
+            else:
+                parts.append(part)
+        axis_values = parts
     return list(dict.fromkeys(axis_values if isinstance(axis_values, Iterable) else [axis_values]))
 
 

@@ -12,8 +12,9 @@ import roofmodel
 from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError
 from roofmodel.models import hub
+from roofmodel.options.values import number_of_tokens
 from roofmodel.plan.layouts import TrainingLayout
-from roofmodel.plan.request import TrainingRequest, number_of_tokens, request_of
+from roofmodel.plan.request import TrainingRequest, request_of
 from roofmodel.plan.training import TrainingPlan, TrainingTask, bounds_of, evaluate, groups_of, layouts_of, run_of
 from roofmodel.plan.training_candidates import (
     LAST,
@@ -139,6 +140,35 @@ def test_a_layout_with_shared_sequences_is_that_of_an_estimate() -> None:
         assert one.per_gpu.value == pytest.approx(4 * 4096 / 8 / one.step.value)
 
 
+@pytest.mark.parametrize(
+    ("engine", "option"),
+    [("torch", None), ("torch-compile", None), ("torchtitan", "compile=async-tp"), ("megatron", "gradients=bf16")],
+)
+@pytest.mark.parametrize(
+    "layout",
+    [
+        {"dp": 4, "zero": 0},
+        {"dp": 4, "zero": 3, "recompute": "selective:norm,mlp"},
+        {"tp": 2, "dp": 2, "zero": 1, "sequence_parallel": "on"},
+        {"pp": 2, "dp": 2, "schedule": "interleaved", "zero": 0},
+    ],
+    ids=str,
+)
+def test_a_row_is_the_estimate_of_its_layout_in_every_engine(
+    engine: str, option: str | None, layout: dict[str, Any]
+) -> None:
+    """Also the buckets of DistributedDataParallel, whose exchange overlaps with the last of several microbatches."""
+    options: dict[str, Any] = {"batch": 16, "seq": 1024, "engine": engine, "engine_option": option}
+    restricted = {"tp": 1, "pp": 1, "recompute": "none", "micro_batch": "1,2", **layout}
+    found = plan_training(hub.load("gpt2"), [Device.load("h100")], gpus=4, tokens="1B", top=1, **options, **restricted)
+    one = found.ranked[0].candidate
+    assert all(getattr(one.layout, name) == size for name, size in layout.items() if name in ("tp", "pp", "dp"))
+    chosen = {**one.layout._asdict(), **one.choices._asdict(), "micro_batch": one.micro_batch, "dtype": one.run.dtype}
+    report = roofmodel.estimate("gpt2", "h100", phase="train", **options, **chosen)
+    assert one.step.value == pytest.approx(report.totals["train"]["expected_seconds"])
+    assert one.memory == pytest.approx(report.to_dict()["memory"]["total"])
+
+
 def test_a_reason_names_the_gpus_of_a_layout_on_another_number() -> None:
     fast = timed(10, 0.1, 0.0, layout=TrainingLayout(dp=4))
     assert "slower than dp 4 on 4 GPUs" in training_reason(
@@ -233,6 +263,21 @@ def test_interleaving_shortens_the_bubble_and_is_searched_by_default() -> None:
     assert idle[4] < idle[2] < idle[1]
     # An interleaved pipeline needs a multiple of pp microbatches: 64 / 16 is one, 64 / 32 is not.
     assert not any(each.candidate.choices.vpp > 1 for each in planned(pp=4, micro_batch="32", top=20).ranked)
+
+
+@pytest.mark.parametrize(("schedule", "parts"), [("1f1b", {1}), ("interleaved", {2, 3, 4})])
+def test_a_schedule_restricts_the_model_parts_per_stage(schedule: str, parts: set[int]) -> None:
+    found = [each.candidate for each in planned(pp=4, recompute="none", top=20, schedule=schedule).ranked]
+    assert {one.choices.vpp for one in found} == parts
+    assert {one.schedule for one in found} == {schedule}
+
+
+def test_the_cost_of_a_run_is_that_of_its_gpu_hours() -> None:
+    (row,) = roofmodel.plan_training("gpt2", "a100", gpus=2, tokens="1B", price=3, top=1, tp=1, pp=1).to_dict()[
+        "candidates"
+    ]
+    assert row["gpu_hours"] == pytest.approx(row["gpus"] * row["days"] * 24)
+    assert row["dollars"] == pytest.approx(3 * row["gpu_hours"])
 
 
 def test_a_sharded_optimizer_is_searched_and_saves_memory() -> None:

@@ -451,6 +451,17 @@ def test_mfu_counts_the_whole_model_over_all_gpus(layout: dict[str, Any]) -> Non
     assert spread["mfu"] <= spread["hfu"] <= 1
 
 
+@pytest.mark.parametrize(
+    ("model", "phase"), [("deepseek-v3.2", "train"), ("deepseek-v3.2", "prefill"), ("MiniMax-M3", "prefill")]
+)
+def test_attention_to_selected_keys_has_no_masked_pairs_to_count(model: str, phase: str) -> None:
+    options: dict[str, Any] = {"tp": 4, "phase": phase, "dtype": "bf16", "seq": 8192}
+    report = roofmodel.estimate(model, "b300", **options)
+    assert report.totals[phase]["mfu_all_pairs"] is None
+    assert report.totals[phase]["mfu"] > 0
+    assert "masked pairs" not in report.text("markdown")
+
+
 def test_mfu_is_below_100_percent_where_that_of_all_pairs_is_above() -> None:
     """Llama 3.1 8B, 32 layers: Q and output 4096², K and V 4096 × 1024, MLP 3 × 4096 × 14336; head of one token."""
     seq = 131072

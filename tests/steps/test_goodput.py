@@ -75,6 +75,26 @@ def test_a_run_whose_checkpoints_take_longer_than_it_lives_makes_no_progress() -
     assert useful_share(checkpoint_interval(100, 10), 100, 10) < exp(-10)
 
 
+def test_a_run_without_progress_is_said_so_and_has_no_length() -> None:
+    settings: dict[str, Any] = {"phase": "train", "mtbf": 1e-4, "checkpoint_time": "60s", "tokens": "1B"}
+    report = roofmodel.estimate("gpt2", "a100", **settings)
+    assert "none: the run fails every 360 ms, and a checkpoint takes 60 s" in report.text("markdown")
+    run = report.totals["train"]["run"]
+    assert (run["days"], run["gpu_hours"]) == (None, None)
+    assert run["steps"] == 1e9 / 1024
+
+
+def test_a_run_takes_its_steps_and_its_failures() -> None:
+    asked: dict[str, Any] = {"dp": 4, "batch": 8, "tokens": "15T"}
+    totals, failing = train(**asked), train(**asked, mtbf=100, checkpoint_time="60s")
+    run, steps = totals["run"], 15e12 / (8 * 1024)
+    assert run["steps"] == steps
+    assert run["days"] == pytest.approx(steps * totals["expected_seconds"] / 86400)
+    assert run["days_low"] < run["days"] < run["days_high"]
+    assert run["gpu_hours"] == pytest.approx(run["days"] * 24 * 4)
+    assert run["days"] == pytest.approx(failing["goodput"]["share"] * failing["run"]["days"])
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -83,6 +103,8 @@ def test_a_run_whose_checkpoints_take_longer_than_it_lives_makes_no_progress() -
         ({"mtbf": 0, "checkpoint_time": "5s"}, "mtbf is 0; it must be hours above 0"),
         ({"mtbf": 9, "checkpoint_time": "5"}, 'try checkpoint_time="60s"'),
         ({"mtbf": 9, "checkpoint_time": "5s", "phase": "prefill"}, 'is of a training run; try phase="train"'),
+        ({"tokens": "5B", "phase": "prefill"}, 'tokens=5B is of a training run; try phase="train"'),
+        ({"tokens": "many"}, "tokens: 'many' is no number of tokens; try tokens=15T"),
     ],
 )
 def test_options_that_state_no_run_are_refused(options: dict[str, Any], message: str) -> None:

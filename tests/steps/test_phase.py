@@ -412,6 +412,41 @@ def test_model_chunks_are_ignored_with_a_note_without_interleaving() -> None:
     assert "vpp is ignored: only training interleaves model chunks" in notes
 
 
+def test_a_schedule_is_that_of_its_model_parts() -> None:
+    """1F1B idles for p - 1 of m microbatches, and with v = 3 parts per stage for a third of this (arXiv 2104.04473,
+    section 2.2); gpt2-xl has 48 layers."""
+    idle, share = {}, {}
+    for name, parts in (("1f1b", 1), ("interleaved", 3)):
+        options: dict[str, Any] = {"phase": "train", "batch": 8, "pp": 4, "vpp": parts, "engine": "torch"}
+        report = roofmodel.estimate("gpt2-xl", "a100", **options, schedule=name)
+        assert report.to_dict() == roofmodel.estimate("gpt2-xl", "a100", **options).to_dict()
+        assert report.to_dict()["workload"]["schedule"] == name
+        idle[name] = report.totals["train"]["bubble_seconds"]
+        share[name] = idle[name] / report.totals["train"]["bound_seconds"]
+    assert share["1f1b"] == pytest.approx(3 / (8 + 3), rel=0.2)  # the stage with the head takes longer than the others
+    assert idle["1f1b"] == pytest.approx(3 * idle["interleaved"], rel=0.05)  # which sends three times as often
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"schedule": "interleaved"}, 'schedule="interleaved" needs several model parts per stage; try vpp=2'),
+        ({"schedule": "1f1b", "vpp": 2}, 'but vpp=2 is given; try vpp=1 or schedule="interleaved"'),
+        ({"schedule": "zero-bubble"}, "schedule: unknown value 'zero-bubble'"),
+    ],
+)
+def test_a_schedule_that_contradicts_the_model_parts_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(WorkloadError) as caught:
+        estimate(hub.load("gpt2"), A100, phase="train", pp=2, batch=4, **options)
+    assert message in str(caught.value)
+
+
+def test_a_schedule_without_a_pipeline_is_ignored_with_a_note() -> None:
+    for options, why in (({"phase": "train"}, "there is one stage"), ({"pp": 2}, "only training has a schedule")):
+        found = estimate(hub.load("gpt2"), A100, schedule="interleaved", **options)
+        assert any(f"schedule is ignored: {why}" in str(note) for note in found.notes)
+
+
 def test_rows_of_a_sweep_describe_the_slowest_stage() -> None:
     found = roofmodel.sweep(
         "gpt2-xl", "a100", pp=[1, 5], vpp=[1, 2], batch=[4, 20, 40], seq=[16, 1024], phase="train", micro_batch=2,

@@ -108,6 +108,13 @@ def test_text_instead_of_a_number_is_refused(asked: object) -> None:
         numbers(asked)
 
 
+def test_modules_of_selective_recomputation_are_one_name() -> None:
+    assert grid.names("none,selective:norm,mlp,selective:attention") == [
+        "none", "selective:norm+mlp", "selective:attention",
+    ]  # fmt: skip
+    assert grid.names("norm,mlp") == ["norm", "mlp"]
+
+
 def test_repeated_names_are_removed() -> None:
     assert grid.names("fp16, fp8,fp16") == ["fp16", "fp8"]
     assert grid.names(["fp16", "fp8"]) == ["fp16", "fp8"]
