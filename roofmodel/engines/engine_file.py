@@ -182,6 +182,7 @@ OVERLAPS = {
     "shards": "weights and gradients that replicas shard are exchanged during the computation of a neighboring layer",
     "context_parallel": "keys and values pass around a ring of GPUs that share a sequence, during its attention",
     "tensor_parallel": "all-gathers and reduce-scatters of sequence parallelism run in parts during the GEMMs",
+    "async_tensor_parallel": "the same by PyTorch's symmetric memory, where a GEMM is adjacent",
 }
 """What an engine can overlap in training. `roofmodel/steps/overlap.py` has the time of each."""
 DEFAULT_CASES = {

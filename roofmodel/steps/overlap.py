@@ -17,9 +17,14 @@
   - `pipeline`: a reduce-scatter after a GEMM of the forward pass, by 16 SMs, in 4 parts;
   - `bulk`: a collective that no GEMM beside it waits for (the input gathered again for the gradients of weights, the
     reduced gradient of the input), by 16 SMs. GEMMs hide all of it.
-  With the first two, the GEMM runs in the same parts, assumed one after the other: each has waves of its own, and all
-  but one part of the collective are hidden. GEMMs do not have the SMs that copy. They are limited by computation, so
-  that the DRAM traffic of the collective is not counted.
+  With the first two, the GEMM runs in the same parts, assumed one after the other: each has waves of its own. All but
+  one part is hidden of the collective or of its GEMMs, whichever is shorter. GEMMs do not have the SMs that copy. They
+  are limited by computation, so that the DRAM traffic of the collective is not counted.
+- `async_tensor_parallel`: the same by PyTorch's symmetric memory (`torch/_inductor/fx_passes/micro_pipeline_tp.py`,
+  `torch/distributed/_symmetric_memory/__init__.py`), in as many parts as GPUs share a layer, by copy engines. A kernel
+  sums the parts that a reduce-scatter received. Collectives without an adjacent GEMM are exposed: the gradient of an
+  input that several GEMMs read is a sum, which is reduced after it, and an input that is gathered again only for the
+  gradients of weights.
 
 What overlap costs is at most what it hides, so that it never makes a step slower. Exchanges of gradients and weights
 cost nothing here.
@@ -40,7 +45,7 @@ from roofmodel.steps.replicas import is_of_shards
 from roofmodel.timing.collectives import contention_seconds
 from roofmodel.timing.engine import Timing
 from roofmodel.timing.roofline import link_bandwidth
-from roofmodel.timing.timing import Expected
+from roofmodel.timing.timing import Expected, expect_elementwise
 
 BUCKET_PARAMETERS, BUCKET_PARAMETERS_PER_REPLICA = 40_000_000, 1_000_000
 REDUCE_SCATTER_PARTS, COPYING_MULTIPROCESSORS = 4, 16  # num_splits and num_sm of `pipeline` and `bulk`
@@ -76,8 +81,10 @@ def with_overlap(placed: Sequence[Placed], step: Step, timing: Timing, times: Re
 def _in_layers(own: Sequence[Placed], step: Step, timing: Timing) -> Iterator[tuple[Expected, Expected] | None]:
     """What each overlap within layers hides in a pass, and how much longer kernels take meanwhile; None if unknown."""
     parallel, overlaps = step.parallel, step.parallel.overlaps
-    if "tensor_parallel" in overlaps and parallel.sequence:
-        yield _beside_gemms([each for each in own if not each.operator.runs_once_per_step], step, timing)
+    for name, bulk in (("tensor_parallel", True), ("async_tensor_parallel", False)):
+        if name in overlaps and parallel.sequence:
+            in_layers = [each for each in own if not each.operator.runs_once_per_step]
+            yield _beside_gemms(in_layers, step, timing, bulk)
     if "context_parallel" in overlaps and parallel.cp_kind == "ring":
         yield _beside_attention(own, step, timing)
     if "shards" in overlaps and parallel.wrapper == "sharded" and any(map(is_of_shards, own)):
@@ -137,29 +144,45 @@ def _at_an_end(placed: Placed) -> Placed:
     return placed if layers is None else placed._replace(operator=replace(placed.operator, layers=layers[:1]))
 
 
-def _beside_gemms(own: Sequence[Placed], step: Step, timing: Timing) -> tuple[Expected, Expected] | None:
-    """What GEMMs hide of the collectives of a pass, and how much longer they take meanwhile; None if unknown."""
-    sent, copied_by_multiprocessors, in_parts = NO_TIME, NO_TIME, NO_TIME
+def _beside_gemms(own: Sequence[Placed], step: Step, timing: Timing, bulk: bool) -> tuple[Expected, Expected] | None:
+    """What GEMMs hide of the collectives of a pass, and how much longer the pass takes meanwhile; None if unknown.
+
+    With `bulk`, collectives without a GEMM that waits for them overlap with the other GEMMs of the pass.
+    """
+    hidden, alone, beside, by_multiprocessors, longer = [NO_TIME] * 5
     for place, each in enumerate(own):
         if not _shards_sequence(each):
             continue
         gathers = each.operator.collective is not None and each.operator.collective.name == "all_gather"
         near = own[place + 1 :] if gathers else own[max(place - 1, 0) : place]
         gemms = [*takewhile(_has_tokens_as_rows, near)]
-        parts = step.parallel.tp if gathers else REDUCE_SCATTER_PARTS
-        seconds, longer = sum_of([each]), _in_parts(gemms, parts, step, timing)
-        if seconds is None or longer is None:
+        parts = REDUCE_SCATTER_PARTS if bulk and not gathers else step.parallel.tp
+        sent, computed, in_parts = sum_of([each]), sum_of(gemms), _in_parts(gemms, parts, step, timing)
+        summed = NO_TIME if bulk or gathers or not gemms else _summed_parts(each, step, timing)
+        if sent is None or computed is None or in_parts is None or summed is None:
             return None
-        hideable = (1 - 1 / parts if gemms else 1) * seconds
-        sent, in_parts = sent + hideable, in_parts + longer
-        if not (gathers and gemms):
-            copied_by_multiprocessors = copied_by_multiprocessors + hideable
+        if gemms:
+            saved = (1 - 1 / parts) * _hidden(sent, 1, computed)
+            hidden, beside, longer = hidden + saved, beside + computed, longer + in_parts + summed
+            if bulk and not gathers:
+                by_multiprocessors = by_multiprocessors + saved
+        elif bulk:
+            alone = alone + sent
     computed = sum_of(each for each in own if each.operator.kind == "gemm" and each.operator.layers is not None)
     if computed is None:
         return None
+    alone = _hidden(alone, 1, Expected(*(maximum(seconds, 0.0) for seconds in computed + -1 * beside)))
     share = COPYING_MULTIPROCESSORS / (timing.device.multiprocessors or COPYING_MULTIPROCESSORS)
-    hidden = _hidden(sent, 1, computed)
-    return hidden, _hidden(in_parts + share * copied_by_multiprocessors, 1, hidden)
+    hidden = hidden + alone
+    return hidden, _hidden(longer + share * (by_multiprocessors + alone), 1, hidden)
+
+
+def _summed_parts(exchange: Placed, step: Step, timing: Timing) -> Expected | None:
+    """Seconds of the kernels that sum the parts which a GPU received from all others; None if unknown."""
+    op = exchange.operator
+    size = sum(op.bytes_of(tensor) for tensor in (*op.reads, *op.writes))
+    each = expect_elementwise(size, timing.device, step.widths.compute)
+    return each and op.count * each
 
 
 def _has_tokens_as_rows(placed: Placed) -> bool:
