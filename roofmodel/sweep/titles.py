@@ -44,12 +44,16 @@ VARYING = (
 
 
 def option_values(sweep: Sweep, name: str) -> set[object]:
-    """The values that options set in a column; none for formats that equal `dtype`."""
+    """The values that options set in a column; none for formats that equal `dtype`, and a schedule that `vpp` states."""
     if name in LENGTHS:
         return {value for case in sweep.cases for value in case.lengths[LENGTHS.index(name)][:2]}
     labels = [case.labels for case in sweep.cases]
     if name in FORMAT_OPTIONS and all(label[name] == label["dtype"] for label in labels):
         return set()
+    if name == "schedule":
+        schedules = {(label.get("vpp"), label.get(name)) for label in labels if label.get(name) is not None}
+        if len(schedules) == len({parts for parts, _ in schedules}):
+            return set()
     values = {label.get(name) for label in labels}
     return values if name == "micro_batch" else values - {None}  # None: the whole batch
 
