@@ -44,7 +44,8 @@ VARYING = (
 
 
 def option_values(sweep: Sweep, name: str) -> set[object]:
-    """The values that options set in a column; none for formats that equal `dtype`, and a schedule that `vpp` states."""
+    """The values that options set in a column; none for formats that equal `dtype`, and for a schedule that follows from
+    `vpp`."""
     if name in LENGTHS:
         return {value for case in sweep.cases for value in case.lengths[LENGTHS.index(name)][:2]}
     labels = [case.labels for case in sweep.cases]
