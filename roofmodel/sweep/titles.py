@@ -44,8 +44,7 @@ VARYING = (
 
 
 def option_values(sweep: Sweep, name: str) -> set[object]:
-    """The values that options set in a column; none for formats that equal `dtype`, and for a schedule that follows from
-    `vpp`."""
+    """The values that options set in a column; none for formats that equal `dtype`, or a schedule that `vpp` states."""
     if name in LENGTHS:
         return {value for case in sweep.cases for value in case.lengths[LENGTHS.index(name)][:2]}
     labels = [case.labels for case in sweep.cases]
