@@ -15,6 +15,8 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 # Required keys in addition to the core sizes: the real config class accepts None, and its model then fails.
 NEEDED: dict[str, dict[str, Any]] = {
     "deepseek_v2": {"num_experts_per_tok": 6},
+    "qwen4_exp_text": {"indexer_n_heads": 4, "indexer_kv_heads": 1, "indexer_head_dim": 256}
+    | {"indexer_budget": 2048, "indexer_compress_ratio": 16},
     "dots1": {"num_experts_per_tok": 6, "n_routed_experts": 64},
     "dots3_note_text": {"num_key_value_heads": 64},  # as many as the heads
 }
@@ -147,6 +149,34 @@ class Draw:
             "head_dim": self.head_dim + 4 * self.rng.randint(0, 1),
             "attention_bias": self.flag(),
         }
+
+    def qwen4(self) -> dict[str, Any]:
+        """Gated residual streams, an indexer over means of blocks, and tables of n-grams in linear layers."""
+        types = [self.one("linear_attention", "indexed_attention") for _ in range(self.layers)]
+        types[self.rng.randrange(self.layers)] = "indexed_attention"
+        linear = [layer + 1 for layer, kind in enumerate(types) if kind == "linear_attention"]
+        size, hashes, ratio = self.one(2, 3), self.one(1, 2), self.one(2, 3, 4)
+        unread = "intermediate_size", "full_attention_interval"
+        config = self.llama() | self.linear() | RECIPES["qwen3_5_moe_text"](self)
+        return {name: value for name, value in config.items() if name not in unread} | {
+            "layer_types": types,
+            "indexer_n_heads": self.rng.randint(1, 3),
+            "indexer_kv_heads": 1,
+            "indexer_head_dim": 32,
+            "indexer_budget": ratio * self.rng.randint(1, 3),
+            "indexer_compress_ratio": ratio,
+            "hc_count": self.one(2, 3, 4),
+            "hc_lowrank": self.rng.randint(1, 9),
+            "ple_layer_ids": self.one(None, linear[:1], linear),
+            "ple_embed_dim": (size - 1) * hashes * self.rng.randint(1, 9),
+            "ple_conv_kernel_size": self.one(2, 3, 4),
+            "ngram_size": size,
+            "heads_per_ngram": hashes,
+            "ngram_vocab_size_base": self.rng.randint(5, 60),
+            "make_ngram_vocab_size_divisible_by": self.one(1, 8),
+            "output_gate_type": self.one(None, "sigmoid", "silu"),
+            "eos_token_id": 2,
+        }  # fmt: skip
 
     def olmo_hybrid(self) -> dict[str, Any]:
         """Layers of both kinds, which the class requires."""
@@ -357,6 +387,15 @@ class Draw:
             "tie_word_embeddings": False,
         } | self.one(widths | self.sparse_types(), published)  # fmt: skip
 
+    def inkling2(self) -> dict[str, Any]:
+        """The same with taps computed from tokens, and residual sums of some layers each."""
+        unread = "local_layer_ids", "dense_intermediate_size", "dense_mlp_idx", "mlp_layer_types", "n_shared_experts"
+        return {name: value for name, value in self.inkling().items() if name not in unread} | {
+            "moe_intermediate_size": self.width,
+            "n_layers_per_attn_res_block": self.one(1, 2, 3),
+            "log_scaling_n_floor": 4,
+        }  # fmt: skip
+
     def index_layers(self) -> dict[str, Any]:
         """The layers that have their own indexer; the first layer must have one."""
         types = ["full", *(self.one("full", "shared") for _ in range(self.layers - 1))]
@@ -409,6 +448,24 @@ class Draw:
             "enable_moe_block": self.flag(),
         }
         return config | (experts if config["enable_moe_block"] else self.one({}, experts))
+
+    def gemma3n(self) -> dict[str, Any]:
+        """Several streams, low-rank residuals, sparse gates, inputs of the layers, and shared keys and values."""
+        shared = "num_hidden_layers", "layer_types", "attention_bias", "head_dim", "sliding_window"
+        config = self.gemma4()
+        layers = config["num_hidden_layers"]
+        widths = [self.rng.randint(5, 90) for _ in range(layers)]
+        sparsity = [self.one(0.0, 0.5, 0.95) for _ in range(layers)]
+        return self.llama() | {name: config[name] for name in shared} | {
+            "intermediate_size": self.one(self.width, [self.width] * layers, widths),
+            "num_kv_shared_layers": config["num_kv_shared_layers"],
+            "hidden_size_per_layer_input": self.rng.randint(3, 9),
+            "vocab_size_per_layer_input": self.vocabulary + self.rng.randint(0, 9),
+            "altup_num_inputs": self.rng.randint(2, 5),
+            "altup_active_idx": self.one(0, 1),
+            "altup_correct_scale": self.flag(),
+            "laurel_rank": self.rng.randint(1, 9),
+        } | self.one({}, {"activation_sparsity_pattern": sparsity})  # fmt: skip
 
     def step(self) -> dict[str, Any]:
         """With lists of one entry more than layers, as in the published config, or without lists."""
@@ -716,6 +773,7 @@ RECIPES: dict[str, Callable[[Draw], dict[str, Any]]] = {
             "sliding_window_pattern": d.one(2, 3),
         }
     ),
+    "gemma3n_text": Draw.gemma3n,
     "gemma4_text": Draw.gemma4,
     "gemma4_unified_text": lambda d: {
         name: value
@@ -823,6 +881,7 @@ RECIPES: dict[str, Callable[[Draw], dict[str, Any]]] = {
         }
     ),
     "qwen3_5_text": lambda d: d.llama() | d.linear(),
+    "qwen4_exp_text": Draw.qwen4,
     "olmo_hybrid": Draw.olmo_hybrid,
     "minimax": Draw.minimax,
     "kimi_linear": Draw.kimi,
@@ -966,6 +1025,18 @@ RECIPES: dict[str, Callable[[Draw], dict[str, Any]]] = {
         | {"attention_bias": d.flag(), "head_dim": d.other_head_dim, "hidden_activation": "silu"}
         | d.granite_windows()
     ),
+    "muse_spark_text": lambda d: (
+        d.llama()
+        | d.mixtral_experts()
+        | d.sparse_types()
+        | {
+            "attention_bias": d.flag(),
+            "head_dim": d.other_head_dim,
+            "moe_intermediate_size": d.rng.randint(3, 40),
+            "moe_hidden_size": d.rng.randint(3, 40),
+        }
+        | d.granite_windows()
+    ),
     "cosmos3_edge_text": lambda d: (
         d.llama()
         | {"attention_bias": d.flag(), "mlp_bias": d.flag(), "head_dim": d.head_dim}
@@ -1033,6 +1104,7 @@ RECIPES: dict[str, Callable[[Draw], dict[str, Any]]] = {
     "deepseek_v4": lambda d: d.compressed(),
     "glm5_next_text": Draw.glm5_next,
     "inkling_text": Draw.inkling,
+    "inkling2_text": Draw.inkling2,
     "hy_v4": lambda d: (
         d.indexed()
         | d.routed()

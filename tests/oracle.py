@@ -6,11 +6,13 @@ kernels there.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import math
 import random
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -84,16 +86,26 @@ def _has_decomposition(func: Any) -> bool:
     return bool(func._can_decompose())
 
 
-def flop_counter() -> FlopCounter:
+@contextlib.contextmanager
+def flop_counter() -> Iterator[FlopCounter]:
     """Torch's counter, with formulas for what it does not count right.
 
     * The triangular systems of the delta rule, which it does not count. Each is counted as the multiplication by the
       inverse, which exported classes compute instead.
     * The weight gradient of a grouped convolution, which it counts once for each group of channels.
+
+    Flash attention is off, on the CPU too, because torch does not count its multiplications there.
     """
     solve, convolution = torch.ops.aten.linalg_solve_triangular, torch.ops.aten.convolution_backward
     formulas = {solve: _triangular_solve_flops, convolution: _convolution_gradient_flops}
-    return FlopCounter(flop_registry | {op: shape_wrapper(formula) for op, formula in formulas.items()})
+    counter = FlopCounter(flop_registry | {op: shape_wrapper(formula) for op, formula in formulas.items()})
+    is_enabled = torch.backends.cuda.flash_sdp_enabled()
+    torch.backends.cuda.enable_flash_sdp(False)
+    try:
+        with counter:
+            yield counter
+    finally:
+        torch.backends.cuda.enable_flash_sdp(is_enabled)
 
 
 def _convolution_gradient_flops(output_gradient: Any, _image: Any, weight: Any, *settings: Any, **_outputs: Any) -> int:
@@ -169,8 +181,7 @@ def matmul_flops(model: Any, batch: int, tokens: int, context: int = 0, source: 
             first = model(**_tokens(model, batch, context), **given, **cache_inputs)
             encoded = transformers.modeling_outputs.MoEModelOutput(first.encoder_last_hidden_state) if source else None
             given = cache_inputs | ({"encoder_outputs": encoded} if source else {})
-        counter = flop_counter()
-        with counter:
+        with flop_counter() as counter:
             model(**_tokens(model, batch, tokens, context), **given)
     return int(counter.get_total_flops()) - unselected_expert_flops(model.config, batch * tokens)
 

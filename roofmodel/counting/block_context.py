@@ -22,7 +22,8 @@ class BlockContext(NamedTuple):
     """What a block needs to build its operators: the pass, and its input and output tensors, both `hidden` wide.
 
     `input` and `output` are tensors with axes, such as `x[b t d]`. `residual` is the input of the layer's residual
-    connection; `input` is the same tensor or its norm.
+    connection; `input` is the same tensor or its norm. `key_value_inputs` are those of keys and of values, if they have
+    inputs of their own.
     """
 
     step: Step
@@ -31,6 +32,7 @@ class BlockContext(NamedTuple):
     input: str
     output: str
     residual: str = ""
+    key_value_inputs: tuple[str, ...] = ()
 
     def build(self, **sizes: Number) -> Builder:
         """A builder with the axes of the pass, the hidden size, and the given axis sizes of the block."""
@@ -205,7 +207,7 @@ def _residual_width(stack: Stack, end: int) -> Number:
 
     They are those of all residual streams, or of the finished sums and the running one.
     """
-    if stack.layers_per_sum:
+    if stack.sums:
         return stack.hidden * (stack.layers[end][end].earlier_sums + 1)
     return stack.hidden * (stack.streams.count if stack.streams else 1)
 

@@ -27,21 +27,29 @@ from roofmodel.counting.layers.transformer import relative_bias
 from roofmodel.counting.operator import Builder, Collective, Operator
 from roofmodel.counting.tensors import Sizes
 from roofmodel.counting.workload import Step, pairs
-from roofmodel.models.architecture import Architecture, Head, HeadStage, Network, Stack
+from roofmodel.models.architecture import (
+    Architecture,
+    Embedding,
+    Head,
+    HeadStage,
+    Network,
+    Patches,
+    PerLayerEmbedding,
+    Stack,
+)
 from roofmodel.models.layers import (
     Attention,
     CompressedAttention,
-    Embedding,
     LatentAttention,
     Layer,
+    NGrams,
     Norm,
     Part,
-    Patches,
-    PerLayerEmbedding,
 )
 from roofmodel.numbers.algebra import Number, quotient
 
 if TYPE_CHECKING:
+    from roofmodel.counting.layers.alternating_updates import AlternatingStreams
     from roofmodel.counting.layers.hyper_connections import HyperConnections
 
 # Kind of part -> name of its sublayer, output tensor, and the function of this package that builds its operators.
@@ -54,6 +62,7 @@ BLOCKS: dict[str, tuple[str, str, str]] = {
     "LinearMixer": ("attention", "a[b t d]", "transformer.linear_mixer"),
     "LinearMLP": ("mlp", "m[b t d]", "transformer.linear_mlp"),
     "MLP": ("mlp", "m[b t d]", "transformer.feed_forward"),
+    "LowRank": ("laurel", "l[b t d]", "transformer.low_rank"),
     "MoE": ("mlp", "m[b t d]", "transformer.experts"),
     "Mamba": ("ssm", "s[b t d]", "mamba.mamba"),
     "Mamba2": ("ssm", "s[b t d]", "mamba.mamba2"),
@@ -71,6 +80,8 @@ PARALLEL_EXPERTS = "experts", "e[b t d]", "transformer.experts"
 """The entry for an MoE block in a sublayer that also has an MLP; a later residual sum may add its output."""
 ALL_TOKENS = "all[b t d]"
 """The input of a block after the all-gather of sequence parallelism."""
+SEPARATE_INPUTS = "", "k", "v"
+"""The ends of the names of a block's inputs, if keys and values have inputs of their own."""
 
 
 def operators(arch: Architecture, step: Step) -> tuple[Operator, ...]:
@@ -98,20 +109,20 @@ def stack_operators(stack: Stack, step: Step) -> Iterator[Operator]:
     """The operators of a stack: embedding, layers, final norm; of a pipeline stage, those on this stage."""
     if stack.stage_slice.first:
         yield from embedding(stack, step)
-        if hyper := hyper_connections(stack, step):
-            yield from hyper.expand_embedding()
+        if streams := _streams(stack, step):
+            yield from streams.expand_embedding()
     yield from receive_activations(stack, step)
     for layer, indices in stack.kinds:
-        for operator in transformer_layer(layer, stack, step):
+        for operator in layer_operators(layer, stack, step):
             yield replace(operator, layers=indices)
     yield from send_activations(stack, step)
-    if stack.stage_slice.last and (hyper := hyper_connections(stack, step)):
-        yield from hyper.close()
+    if stack.stage_slice.last and (streams := _streams(stack, step)):
+        yield from streams.close()
     build, x = Builder({**step.token_axes, "d": stack.hidden}, step.widths), f"x[b {step.parallel.rows} d]"
-    if stack.stage_slice.last and stack.layers_per_sum:
+    if stack.stage_slice.last and stack.sums:
         from roofmodel.counting.layers.attention_residuals import mean_of_sums
 
-        yield from mean_of_sums("output", stack.layers[-1][-1].earlier_sums, build, step, x)
+        yield from mean_of_sums("output", stack.sums, stack.layers[-1][-1].earlier_sums, build, step, (x,))
     if stack.final_norm:
         yield norm(build, "final", stack.final_norm, x, x)
 
@@ -123,6 +134,20 @@ def hyper_connections(stack: Stack, step: Step) -> HyperConnections | None:
     from roofmodel.counting.layers.hyper_connections import HyperConnections
 
     return HyperConnections(stack, stack.streams, step)
+
+
+def alternating_updates(stack: Stack, step: Step) -> AlternatingStreams | None:
+    """The operators of AltUp's streams; None for a model without it."""
+    if stack.updates is None:
+        return None
+    from roofmodel.counting.layers.alternating_updates import AlternatingStreams
+
+    return AlternatingStreams(stack, stack.updates, step)
+
+
+def _streams(stack: Stack, step: Step) -> HyperConnections | AlternatingStreams | None:
+    """The operators of several residual streams; None for a model with one."""
+    return hyper_connections(stack, step) or alternating_updates(stack, step)
 
 
 def stage_operators(model_operators: Sequence[Operator], stack: Stack, step: Step) -> tuple[Operator, ...]:
@@ -224,6 +249,25 @@ def relative_positions(table: Embedding, stack: Stack, step: Step) -> Iterator[O
         yield relative_bias(Builder(sizes, step.widths), "embedding")
 
 
+def layer_operators(layer: Layer, stack: Stack, step: Step) -> Iterator[Operator]:
+    """The operators of a layer. With AltUp, all but its last block read and write one of several streams."""
+    first = layer[0].branches[0].part
+    if isinstance(first, NGrams):
+        from roofmodel.counting.layers.ngrams import ngrams
+
+        yield from ngrams(first, stack, step)
+        layer = layer[1:]
+    streams = alternating_updates(stack, step)
+    if not streams:
+        yield from transformer_layer(layer, stack, step)
+        return
+    *blocks, layer_input = layer
+    yield from streams.predict()
+    yield from transformer_layer(tuple(blocks), stack, step)
+    yield from streams.correct()
+    yield from streams.add_layer_input(layer_input.branches[0])
+
+
 def transformer_layer(layer: Layer, stack: Stack, step: Step) -> Iterator[Operator]:
     """The sublayers of a layer, each with its norms and its residual connection.
 
@@ -239,14 +283,17 @@ def transformer_layer(layer: Layer, stack: Stack, step: Step) -> Iterator[Operat
             x = f"c[b {rows} d]"
         if hyper:
             yield from hyper.collapse(place)
-        if stack.layers_per_sum:
+        means: tuple[str, ...] = (x,)
+        if sublayer.separate_inputs:
+            means = (x, f"ck[b {rows} d]", f"cv[b {rows} d]") if sublayer.earlier_sums else (x, x, x)
+        if stack.sums:
             from roofmodel.counting.layers.attention_residuals import finish_sum, mean_of_sums
 
             if sublayer.earlier_sums:
-                yield from mean_of_sums(place, sublayer.earlier_sums, build, step, x)
+                yield from mean_of_sums(place, stack.sums, sublayer.earlier_sums, build, step, means)
             if sublayer.starts_sum:
                 yield finish_sum(place, build, step)
-        reads, outputs, places = x, list[str](), list[str]()
+        inputs, outputs, places = means, list[str](), list[str]()
         separate_sums = len(sublayer.branches) == 1 or any(b.after or b.is_shortcut for b in sublayer.branches)
         for branch in sublayer.branches:
             place, partial_sum, build_block = BLOCKS[type(branch.part).__name__]
@@ -256,15 +303,17 @@ def transformer_layer(layer: Layer, stack: Stack, step: Step) -> Iterator[Operat
                 place, partial_sum, build_block = PARALLEL_EXPERTS
             places.append(place)
             if branch.before:
-                reads = f"n[b {rows} d]"
-                yield norm(build, place, branch.before, x, reads)
+                inputs = tuple(f"n{name}[b {rows} d]" for name in SEPARATE_INPUTS[: len(means)])
+                for name, source, normed in zip(SEPARATE_INPUTS, means, inputs, strict=False):
+                    yield norm(build, f"{place}_{name}" if name else place, branch.before, source, normed)
                 if branch.gate_rank:
-                    yield from norm_gate(build, place, branch.gate_rank, reads)
+                    yield from norm_gate(build, place, branch.gate_rank, inputs[0])
             if branch.before or not outputs:
-                yield from shared_input(branch.part, build, step, place, reads)
+                for source in inputs:
+                    yield from shared_input(branch.part, build, step, place, source)
             if step.parallel.sequence:
-                reads = ALL_TOKENS
-            context = BlockContext(step, stack.hidden, stack.causal, reads, partial_sum, x)
+                inputs = (ALL_TOKENS,)
+            context = BlockContext(step, stack.hidden, stack.causal, inputs[0], partial_sum, x, inputs[1:])
             yield from builder(build_block)(branch.part, context)
             if branch.filter:  # it is linear: on partial sums before their sum, it costs the same as after it
                 from roofmodel.counting.layers.token_convolution import residual_filter
@@ -283,6 +332,8 @@ def transformer_layer(layer: Layer, stack: Stack, step: Step) -> Iterator[Operat
                 place = places[0]  # the residual sum of this sublayer does not have its output
             else:
                 outputs.append(output)
+        if sublayer.adds_input:
+            outputs.append(inputs[0])
         if sublayer.adds_shortcut:
             outputs.append(tokens_of_gpu(PARALLEL_EXPERTS[1], step))
         if not separate_sums and not step.parallel.unsharded:
@@ -295,6 +346,8 @@ def transformer_layer(layer: Layer, stack: Stack, step: Step) -> Iterator[Operat
             yield norm(build, f"{place}_together", sublayer.sum_norm, outputs[0], outputs[0])
         if hyper:
             yield from hyper.expand(place, outputs[0])
+        elif sublayer.gated_sum:
+            yield gated_sum(build, place, running, outputs[0])
         elif not sublayer.starts_sum:
             yield residual(build, place, " + ".join([running, *outputs]), running)
         if sublayer.after:
@@ -340,6 +393,15 @@ def shared_input(part: Part, build: Builder, step: Step, place: str, reads: str)
 def residual(build: Builder, place: str, summands: str, output: str) -> Operator:
     """The addition of the residual connection."""
     return build.operator(f"residual.{place}", "residual", f"{summands} -> {output}", kind="elementwise")
+
+
+def gated_sum(build: Builder, place: str, running: str, output: str) -> Operator:
+    """The residual sum a x + b y with weights per channel; they depend on a learned number each and on no token.
+
+    b = sigmoid(w) and a = sqrt(1 - b^2): work once per channel, which is not counted (Muse Spark).
+    """
+    line = f"{running} {output} G_{place}_sum[d] -> {running}"
+    return build.operator(f"residual.{place}", "residual", line, kind="elementwise", flops=3)
 
 
 def closing(arch: Architecture, step: Step) -> Iterator[Operator]:

@@ -9,8 +9,8 @@ from roofmodel.counting import blocks
 from roofmodel.counting.operator import Operator
 from roofmodel.counting.tensors import FORMATS, Format, Tensor, Widths
 from roofmodel.counting.workload import Step
-from roofmodel.models.architecture import Architecture, Stack, shard, stage
-from roofmodel.models.layers import Embedding, Uncached, parts
+from roofmodel.models.architecture import Architecture, Embedding, Stack, shard, stage
+from roofmodel.models.layers import Uncached, parts
 from roofmodel.numbers.algebra import Number, either, largest, quotient
 
 ONE_FORMAT = Widths(FORMATS["fp16"], FORMATS["fp16"], FORMATS["fp16"])

@@ -60,6 +60,24 @@ def entry_pairs(step: Step, ratio: Number, kept: Number | None = None) -> Number
     return _added_by_new_tokens(step, lambda n: _entries_of_queries(n, ratio, kept))
 
 
+def pooled_pairs(step: Step, pool: Number, most: Number) -> Number:
+    """Query-key pairs of attention to at most `most` pools of `pool` tokens, and to the tokens after the last one.
+
+    The earlier ones of a query's complete pools are left out beyond the number that it selects.
+    """
+    left_out = entry_pairs(step, pool) - entry_pairs(step, pool, most)
+    return pairs(step, None, causal=True) - pool * left_out
+
+
+def pooled_keys(step: Step, pool: Number, most: Number) -> Number:
+    """Number of key positions that are read then: a decode reads the pools that its query selects."""
+    keys = attended(step, None)
+    if step.phase != "decode" or step.attention == "eager":
+        return keys
+    complete = entries(step, pool)
+    return keys - pool * (complete - minimum(complete, most))
+
+
 def _entries_of_queries(n: Number, ratio: Number, kept: Number | None) -> Number:
     """The sum over i <= n of min(i // ratio, kept)."""
     most = n // ratio if kept is None else minimum(n // ratio, kept)

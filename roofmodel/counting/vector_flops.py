@@ -46,6 +46,12 @@ DISCRETIZE = FlopCount(
 
 GATE = FlopCount(3, "gate of attention heads: sigmoid 3, or softplus log(1 + exp(x)) 3")
 
+THRESHOLD = FlopCount(
+    6,
+    "what exceeds a threshold: mean 1, subtract it 1, square 1, sum 1; subtract the threshold 1, max(x, 0) 1 "
+    "(Gemma3nTextMLP of transformers)",
+)
+
 # By what the backward pass reads of the forward pass (`Operator.keeps`).
 BACKWARD_FACTOR = {
     "inputs": FlopCount(2, "times the forward FLOPs: each operation's derivative, multiplied by the gradient"),
@@ -108,7 +114,9 @@ ACTIVATION = {
     ),
     "gelu_new": FlopCount(9, "as gelu_tanh; transformers runs it as several kernels"),
     "situ": FlopCount(
-        10, "a tanh(x / a) sigmoid(x) of the gate: 7; b tanh(y / b) of the other half: 3 (Kimi-K3, SituAndMul of vLLM)"
+        10,
+        "a tanh(x / a) sigmoid(x) of the gate: 7; b tanh(y / b) of the other half: 3 (Kimi-K3, SituAndMul of vLLM; "
+        "Inkling 2, Inkling2SoftcappedSwiGLU of transformers)",
     ),
     "gelu_fast": FlopCount(9, "as gelu_tanh; several kernels, with the power written as multiplications"),
     "gelu_quick": FlopCount(5, "x sigmoid(1.702 x)"),

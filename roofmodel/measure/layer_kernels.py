@@ -22,8 +22,8 @@ from roofmodel.counting.operator import Builder, Operator
 from roofmodel.counting.tensors import FORMATS, Widths
 from roofmodel.counting.workload import Step
 from roofmodel.errors import WorkloadError, choices, shorten
-from roofmodel.models.architecture import Stack
-from roofmodel.models.layers import Attention, CompressedAttention, Indexer, LatentAttention, Norm, Streams
+from roofmodel.models.architecture import Stack, Streams
+from roofmodel.models.layers import Attention, CompressedAttention, Indexer, LatentAttention, Norm
 from roofmodel.models.recurrent_layers import DeltaRule
 from roofmodel.options.values import Phase
 

@@ -25,14 +25,11 @@ from roofmodel.errors import Text
 from roofmodel.models.layers import (
     KINDS,
     Attention,
-    Embedding,
     LatentAttention,
     Layer,
     MoE,
     Norm,
     Part,
-    Patches,
-    Streams,
     parts,
 )
 from roofmodel.numbers.algebra import Number, ceil_div, is_just, maximum, quotient
@@ -94,6 +91,104 @@ class Fact(NamedTuple):
     assumed: bool = False
 
 
+class Streams(NamedTuple):
+    """Hyper-connections: `count` residual streams in place of one.
+
+    With `sinkhorn` iterations a matrix mixes the streams at each block (0: no mixing). After the last layer, `head`
+    makes one stream of them: by learned weights, or by their mean. With a `rank`, two matrices with so many columns
+    between them compute a gate of each element of the streams in place of their weights (Qwen4-Exp).
+    """
+
+    count: Number
+    sinkhorn: int = 0
+    head: Literal["weights", "mean"] = "weights"
+    rank: Number = 0
+
+
+class Projection(NamedTuple):
+    """A matrix from the width of the token table to the hidden size, and the point at which it is applied."""
+
+    after: Literal["tokens", "sums", "norm"]  # the token lookup, the sum with other embeddings, or the norm of that sum
+    bias: bool = False
+    projects_back: bool = False  # a second matrix takes the last layer's output back to the embedding's width
+
+
+class FrameConvolution(NamedTuple):
+    """A convolution along a sequence of audio frames with an activation: one output frame per `stride` input frames."""
+
+    channels: Number  # of an input frame
+    taps: Number  # frames in the kernel
+    stride: Number
+    activation: str
+
+
+class PerLayerEmbedding(NamedTuple):
+    """A second token table with one row slice per layer, added to a projection of the token embedding (Gemma 4)."""
+
+    rows: Number
+    layers: Number
+    width: Number  # per layer
+    norm: Norm  # on the projection, per layer
+
+
+class Embedding(NamedTuple):
+    """The embedding tables. `width` is the row length of the token table, in most models the hidden size.
+
+    With `frame_convolutions` the input is audio frames; each output frame of the last convolution counts as a token.
+    """
+
+    vocabulary: Number
+    width: Number
+    position_rows: Number = 0  # 0: no position table
+    fixed_positions: bool = False  # sines and cosines, not learned
+    type_rows: Number = 0
+    task_rows: Number = 0
+    norm: Norm | None = None
+    projection: Projection | None = None
+    relative_rows: Number = 0  # of the relative-position table that all layers share: a bias per head, or vectors
+    relative_norm: Norm | None = None  # on those vectors
+    frame_convolutions: tuple[FrameConvolution, ...] = ()
+    padded_to_positions: bool = False  # every source is padded to the full number of positions
+    shared_with_decoder: bool = True  # for an encoder: the decoder uses the same token table
+    per_layer: PerLayerEmbedding | None = None
+
+
+class Patches(NamedTuple):
+    """Patch embedding of a vision transformer: one token per image patch, after the learned special tokens."""
+
+    image: tuple[Number, Number]  # rows and columns of pixels that the position table is made for
+    patch: tuple[Number, Number]
+    channels: Number  # of all frames that a patch spans
+    special: tuple[str, ...]  # names of the special tokens
+    bias: bool = True
+    positions: bool = True  # a learned table of positions
+    norm: Norm | None = None  # on the sum of tokens and positions
+
+    def tokens(self, image: tuple[Number, Number]) -> Number:
+        """Number of tokens for an image in pixels; pixels that do not fill a patch are dropped."""
+        return len(self.special) + (image[0] // self.patch[0]) * (image[1] // self.patch[1])
+
+
+class AlternatingUpdates(NamedTuple):
+    """AltUp: `count` residual streams, of which a layer computes one (Baykal et al., arXiv 2301.13310).
+
+    Before a layer, each stream is predicted from all of them; after it, each is corrected by the layer's output.
+    """
+
+    count: Number
+    scales_output: bool = True  # the layer's own input reads the corrected stream times a learned factor per channel
+
+
+class ResidualSums(NamedTuple):
+    """Attention residuals: each sum has the outputs of `layers` layers, and blocks read a weighted mean of all sums.
+
+    With `normed`, it is the mean of the normed sums, and the norm has no gain (Inkling 2).
+    """
+
+    layers: int
+    normed: bool = False
+
+
 class StageSlice(NamedTuple):
     """The part of a stack on one pipeline stage: whether it has the first and the last layer, in how many runs."""
 
@@ -122,7 +217,8 @@ class Stack(NamedTuple):
     norm: Norm  # the norm that head stages use
     final_norm: Norm | None
     streams: Streams | None = None  # hyper-connections; None: one residual stream
-    layers_per_sum: int = 0  # of attention residuals; 0: one sum of the outputs of all layers
+    updates: AlternatingUpdates | None = None
+    sums: ResidualSums | None = None  # attention residuals; None: one sum of the outputs of all layers
     unused_parameters: Number = 0  # stored by the reference class, but never used
     shared: tuple[int, ...] | None = None  # per layer, the index of its parameter set; None: no sharing
     # the layers that it has, as groups of identical ones by index; None: all layers, grouped by equality
@@ -362,6 +458,8 @@ def _obstacles_of_part(part: Part, tp: int, ep: int) -> Iterator[str]:
     if isinstance(part, MoE):
         within = max(1, tp // ep)  # GPUs that share an expert
         sharded = [("experts", part.experts, ep), ("columns of an expert", part.expert.width, within)]
+        if part.expert_norm and within > 1:
+            yield "experts with a norm on their output"  # which needs the sum over the columns of an expert
         sharded += [("columns of the shared expert", part.shared.width, tp)] if part.shared else []
         yield from (f"{size} {name}" for name, size, gpus in sharded if size % gpus)
         return

@@ -97,9 +97,7 @@ LAYER_TYPE_LIST = FieldType(
     lambda v: isinstance(v, list) and all(t in LAYER_TYPES for t in v),
     f"a list of {' and '.join(map(repr, LAYER_TYPES))}, one per layer",
 )
-INDICES = FieldType(
-    lambda v: isinstance(v, list) and all(COUNT.accepts(i) for i in v), "a list of layer indices, from 0"
-)
+INDICES = FieldType(lambda v: isinstance(v, list) and all(map(COUNT.accepts, v)), "a list of layer indices, from 0")
 MIXERS = FieldType(lambda v: isinstance(v, list), "a list of mixers, one per layer")
 MATRICES = FieldType(lambda v: isinstance(v, tuple), "a tuple of input names per matrix")
 LAYER_FLAGS = FieldType(
@@ -112,7 +110,7 @@ LABELS = FieldType(
     "a mapping of class index to name, or the number of classes",
 )
 NORM = _one_of("layernorm", "rmsnorm")
-NORM_GAINS = _one_of("shared", "each", "none")
+NORM_GAINS = _one_of("shared", "each", "queries", "none")
 FILTERS = FieldType(lambda v: isinstance(v, list), "a list of filters: channels, taps, stride, activation")
 DISENTANGLED_TERMS = FieldType(
     lambda v: isinstance(v, tuple) and all(term in ("c2p", "p2c") for term in v), "'c2p', 'p2c' or both, joined by '|'"
@@ -184,6 +182,7 @@ FIELDS: dict[str, tuple[FieldType, Any]] = {
     "rotary": (FRACTION, 0),  # fraction of a head with rotary embedding
     "rotary_dim": (COUNT, lambda f: int(f["head_dim"] * f["rotary"])),
     "sinks": (FLAG, False),  # a learned logit per head that takes part in the softmax
+    "computed_sinks": (FLAG, False),  # one that is computed from each token
     "differential": (FLAG, False),  # the second half of the heads is subtracted from the first
     # sliding-window layers
     "window_heads": (SIZE, lambda f: f["heads"]),
@@ -203,6 +202,10 @@ FIELDS: dict[str, tuple[FieldType, Any]] = {
     "values_from_keys": (FLAG, False),  # in the full-attention layers
     "value_norm": (FLAG, False),  # has no gain
     "kv_taps": (COUNT, 0),  # tokens of the filters on keys and values
+    "computed_taps": (FLAG, False),  # a part of them is computed from each token
+    "window_computed_taps": (FLAG, lambda f: f["computed_taps"]),
+    "separate_inputs": (FLAG, False),  # queries, keys and values have inputs of their own, except in a window
+    "relative_logits_norm": (FLAG, False),
     "relative_logits_width": (COUNT, 0),  # numbers per head from which a term for each distance is computed; 0: none
     "relative_logits_rows": (COUNT, 0),  # distances with such a term
     "window_relative_logits_rows": (COUNT, lambda f: f["relative_logits_rows"]),
@@ -225,6 +228,7 @@ FIELDS: dict[str, tuple[FieldType, Any]] = {
     "index_pool": (SIZE, None),  # tokens of a pool, if it selects pools
     "index_blocks": (SIZE, None),  # blocks of keys that the indexer selects for each query
     "index_block_size": (SIZE, 1),  # keys of a block
+    "index_pools": (FLAG, False),  # its keys are means of complete blocks, and all heads have one selection
     "index_heads": (SIZE, 1),
     "index_head_dim": (SIZE, 1),
     "index_layers": (LAYER_FLAGS, None),  # the layers with their own indexer, if not all
@@ -236,8 +240,17 @@ FIELDS: dict[str, tuple[FieldType, Any]] = {
     # hyper-connections
     "streams": (COUNT, 0),  # residual streams; 0: a plain residual connection
     "streams_sinkhorn": (COUNT, 0),  # iterations for the matrix that mixes them; 0: no mixing
+    "streams_rank": (COUNT, 0),  # of the matrices that gate each element of the streams; 0: a weight per stream
+    "ngram_rows": (COUNT, 0),  # of the table of hashed n-grams of a layer; 0: none
+    "ngram_tables": (COUNT, 0),  # hashes of a token
+    "ngram_width": (COUNT, 0),  # of a token's rows together
+    "ngram_taps": (COUNT, 0),  # of the filter after them
+    "ngram_reach": (COUNT, 0),  # earlier tokens that it covers
     "streams_head": (STREAMS_HEAD, "weights"),
+    "altup_streams": (COUNT, 0),  # residual streams of which a layer computes one; 0: a plain residual connection
+    "altup_scale": (FLAG, True),  # a learned factor per channel on what the layer's input reads
     "layers_per_sum": (COUNT, 0),  # of attention residuals; 0: a plain residual connection
+    "normed_sums": (FLAG, False),  # blocks read the mean of normed sums
     # norms
     "norm": (NORM, "layernorm"),
     "norm_affine": (FLAG, True),
@@ -245,9 +258,12 @@ FIELDS: dict[str, tuple[FieldType, Any]] = {
     "pre_norm": (FLAG, True),  # on the input of a block
     "first_norm": (FLAG, lambda f: f["pre_norm"]),  # on the input of the first block
     "out_norm": (FLAG, False),  # on the output of a block, before the residual add
+    "mixer_out_norm_gain": (FLAG, lambda f: f["norm_affine"]),
+    "gated_sum": (FLAG, False),  # learned weights per channel in the residual sum
     "norm_gate_rank": (COUNT, 0),  # of the gate on the normed input of attention and experts; 0: none
     "expert_out_norm": (FLAG, False),  # on the output of the experts, in addition
     "inner_norm": (FLAG, False),  # within attention and MLP, before the output projection
+    "heads_norm": (FLAG, False),  # on the output of each head, without gain
     "sum_norm": (FLAG, lambda f: not (f["pre_norm"] or f["out_norm"])),  # on the residual sum
     "post_norm_layers": (LAYER_FLAGS, None),  # the layers with the norm on the block output instead, if any
     "final_norm": (FLAG, lambda f: not f["sum_norm"]),
@@ -256,10 +272,8 @@ FIELDS: dict[str, tuple[FieldType, Any]] = {
     "qk_norm_rotary_only": (FLAG, False),  # only in layers with rotary embedding
     "qk_norm_bias": (FLAG, lambda f: f["norm_bias"]),
     # state spaces and other mixers than attention
-    "mixers": (
-        MIXERS,
-        lambda f: ["attention"] * f["layers"],
-    ),  # per layer; `mamba2+attention`: both in parallel; empty: none
+    # per layer; `mamba2+attention`: both in parallel; empty: none
+    "mixers": (MIXERS, lambda f: ["attention"] * f["layers"]),
     "inner_width": (SIZE, lambda f: 2 * f["hidden"]),  # channels
     "state": (SIZE, 16),  # state elements per channel
     "filter": (SIZE, 4),  # width of the causal convolution in tokens
@@ -296,6 +310,8 @@ FIELDS: dict[str, tuple[FieldType, Any]] = {
     "gated": (FLAG, False),
     "fused_gate": (FLAG, False),  # gate and up projections are one matrix
     "mlp_bias": (FLAG, False),
+    "sparse_gate": (FLAG, False),  # the MLP drops gates below a threshold
+    "laurel_rank": (SIZE, 1),
     "mlp_scale": (FLAG, False),  # a learned factor for the output of a dense MLP
     "activation": (ACTIVATION, REQUIRED),
     "dropout": (FRACTION, NO_DROPOUT["dropout"]),
@@ -320,7 +336,9 @@ FIELDS: dict[str, tuple[FieldType, Any]] = {
     "expert_bias": (FLAG, False),
     "expert_latent": (SIZE, None),  # their input and output width, with projections before and after all experts
     "expert_latent_bias": (FLAG, False),
+    "expert_latent_input_norm": (FLAG, False),  # on the experts' input, after the projection
     "expert_latent_norm": (FLAG, False),  # on the experts' output, before the projection
+    "expert_norm": (FLAG, False),  # on the output of each expert
     "fused_experts": (FLAG, lambda f: f["fused_gate"]),  # gate and up of an expert are one matrix
     "router_bias": (FLAG, False),
     "correction": (FLAG, False),  # a learned bias per expert is added for the top-k selection

@@ -40,10 +40,13 @@ class Norm(NamedTuple):
 
 
 class HeadNorm(NamedTuple):
-    """The norm of queries and keys. `gains`: all heads share one vector of gains, or each has its own."""
+    """The norm of queries and keys. `gains`: all heads share one vector of gains, or each has its own.
+
+    With `queries`, each query head has its own, and keys have none.
+    """
 
     norm: Norm
-    gains: Literal["shared", "each"] = "shared"
+    gains: Literal["shared", "each", "queries"] = "shared"
 
 
 # Name in transformers (transformers.activations.ACT2FN) -> function that is counted
@@ -58,70 +61,6 @@ ACTIVATIONS = {
     "situ": "situ",
     "xielu": "xielu",
 }
-
-
-class Projection(NamedTuple):
-    """A matrix from the width of the token table to the hidden size, and the point at which it is applied."""
-
-    after: Literal["tokens", "sums", "norm"]  # the token lookup, the sum with other embeddings, or the norm of that sum
-    bias: bool = False
-    projects_back: bool = False  # a second matrix takes the last layer's output back to the embedding's width
-
-
-class FrameConvolution(NamedTuple):
-    """A convolution along a sequence of audio frames with an activation: one output frame per `stride` input frames."""
-
-    channels: Number  # of an input frame
-    taps: Number  # frames in the kernel
-    stride: Number
-    activation: str
-
-
-class PerLayerEmbedding(NamedTuple):
-    """A second token table with one row slice per layer, added to a projection of the token embedding (Gemma 4)."""
-
-    rows: Number
-    layers: Number
-    width: Number  # per layer
-    norm: Norm  # on the projection, per layer
-
-
-class Embedding(NamedTuple):
-    """The embedding tables. `width` is the row length of the token table, in most models the hidden size.
-
-    With `frame_convolutions` the input is audio frames; each output frame of the last convolution counts as a token.
-    """
-
-    vocabulary: Number
-    width: Number
-    position_rows: Number = 0  # 0: no position table
-    fixed_positions: bool = False  # sines and cosines, not learned
-    type_rows: Number = 0
-    task_rows: Number = 0
-    norm: Norm | None = None
-    projection: Projection | None = None
-    relative_rows: Number = 0  # of the relative-position table that all layers share: a bias per head, or vectors
-    relative_norm: Norm | None = None  # on those vectors
-    frame_convolutions: tuple[FrameConvolution, ...] = ()
-    padded_to_positions: bool = False  # every source is padded to the full number of positions
-    shared_with_decoder: bool = True  # for an encoder: the decoder uses the same token table
-    per_layer: PerLayerEmbedding | None = None
-
-
-class Patches(NamedTuple):
-    """Patch embedding of a vision transformer: one token per image patch, after the learned special tokens."""
-
-    image: tuple[Number, Number]  # rows and columns of pixels that the position table is made for
-    patch: tuple[Number, Number]
-    channels: Number  # of all frames that a patch spans
-    special: tuple[str, ...]  # names of the special tokens
-    bias: bool = True
-    positions: bool = True  # a learned table of positions
-    norm: Norm | None = None  # on the sum of tokens and positions
-
-    def tokens(self, image: tuple[Number, Number]) -> Number:
-        """Number of tokens for an image in pixels; pixels that do not fill a patch are dropped."""
-        return len(self.special) + (image[0] // self.patch[0]) * (image[1] // self.patch[1])
 
 
 class DisentangledAttention(NamedTuple):
@@ -145,16 +84,27 @@ class BlockSelection(NamedTuple):
     block_size: Number
     blocks: Number
     norm: Norm  # of the indexer's queries and keys
+    # a key of the indexer is the mean of a complete block; the tokens after the last one are always read, and all heads
+    # have the same selection (Qwen4-Exp)
+    pools: bool = False
+
+    def cached(self, tokens: Number) -> tuple[Number, ...]:
+        """The indexer's keys: of all tokens; or of complete blocks, and of the tokens after them."""
+        if self.pools:
+            return tokens // self.block_size * self.head_dim, self.block_size * self.head_dim
+        return (tokens * self.head_dim,)
 
 
 class RelativeLogits(NamedTuple):
     """A term of the scores that depends on the query and the distance: `width` numbers per query head times a matrix.
 
-    The matrix has `rows` columns, one for each distance; the term is 0 beyond.
+    The matrix has `rows` columns, one for each distance; the term is 0 beyond. A norm may limit the length of these
+    numbers.
     """
 
     width: Number
     rows: Number
+    norm: Norm | None = None
 
 
 class ResidualFilter(NamedTuple):
@@ -166,6 +116,25 @@ class ResidualFilter(NamedTuple):
     def cached(self, tokens: Number, source: Number) -> tuple[Number, ...]:
         """The last tokens, at any length."""
         return (self.width * self.taps,)
+
+
+class NGrams(NamedTuple):
+    """Rows of a table, chosen by hashes of the last tokens, added to all residual streams (Qwen4-Exp).
+
+    A token reads a row for each of `tables` hashes. Queries from the streams gate them, and a filter of `taps` tokens
+    at equal distances follows, which needs the last `reach` tokens.
+    """
+
+    rows: Number  # of all hashes
+    tables: Number
+    width: Number  # of a token's rows together
+    channels: Number  # of all streams
+    taps: Number
+    reach: Number
+
+    def cached(self, tokens: Number, source: Number) -> tuple[Number, ...]:
+        """The last tokens of the filter, at any length."""
+        return (self.channels * self.reach,)
 
 
 class ImageWindow(NamedTuple):
@@ -204,6 +173,7 @@ class Attention(NamedTuple):
     chunked: bool = False  # each token attends within its chunk of `window` tokens, instead of a sliding window
     norm: HeadNorm | None = None  # on queries and keys
     sinks: bool = False  # a learned logit per head is part of the softmax
+    computed_sinks: bool = False  # a logit per token and head, computed from the token, is part of the softmax
     differential: bool = False  # halves of the heads are subtracted, with a learned factor (arXiv 2410.05258)
     disentangled: DisentangledAttention | None = None
     values_from_keys: bool = False  # values are the keys before norm and rotary embedding
@@ -212,9 +182,10 @@ class Attention(NamedTuple):
     gate: Literal["", "head", "element", "queries"] = ""
     kv_sharing: Literal["", "source", "reuses"] = ""  # later layers reuse its keys and values; it reuses earlier ones
     selection: BlockSelection | None = None  # each query attends to selected blocks of keys
-    inner_norm: Norm | None = None  # on the outputs of all heads together, before the output projection
+    inner_norm: Norm | None = None  # on the outputs of all heads together, before the gate and the output projection
     image_window: ImageWindow | None = None  # each patch attends to those in its window
     kv_taps: Number = 0  # tokens of a `ResidualFilter` each on keys and values; 0: none
+    computed_taps: bool = False  # a number per tap, token and head, computed from the token, is added to these filters
     relative_logits: RelativeLogits | None = None
 
     def cached(self, tokens: Number, source: Number) -> tuple[Number, ...]:
@@ -229,7 +200,7 @@ class Attention(NamedTuple):
         filters = self.keys_and_values if self.kv_taps else ()
         return (
             *(tokens * size for size in self.keys_and_values),
-            *((tokens * self.selection.head_dim,) if self.selection else ()),
+            *(self.selection.cached(tokens) if self.selection else ()),
             *(self.kv_taps * size for size in filters),
         )
 
@@ -385,6 +356,13 @@ class MLP(NamedTuple):
     bias: bool = False
     inner_norm: Norm | None = None  # before the down projection
     scale: bool = False  # a learned factor for the whole output
+    sparse_gate: bool = False  # of the gate, only what exceeds mean and deviation by a threshold (Gemma 3n)
+
+
+class LowRank(NamedTuple):
+    """Two matrices by way of `rank` columns (LAuReL: Menghani et al., arXiv 2411.07501)."""
+
+    rank: Number
 
 
 class MoE(NamedTuple):
@@ -405,7 +383,9 @@ class MoE(NamedTuple):
     router_norm: Norm | None = None  # the router reads the residual stream through its own norm
     latent: Number | None = None  # the experts' input and output width, if they have projections before and after
     latent_bias: bool = False
+    latent_input_norm: Norm | None = None  # on the experts' input, after the first of them
     latent_norm: Norm | None = None  # on the experts' output, before the second of them
+    expert_norm: Norm | None = None  # on the output of each expert
     groups: int = 1  # of experts; a token has experts of `active_groups` of them
     active_groups: int = 1
     zero_experts: Number = 0  # experts without computation
@@ -443,11 +423,12 @@ class TokenConvolution(NamedTuple):
     activation: str
 
 
-Uncached = LinearMixer | LinearMLP | MLP | MoE | PerLayerGate | TokenConvolution
+Uncached = LinearMixer | LinearMLP | LowRank | MLP | MoE | PerLayerGate | TokenConvolution
 """Parts without a cache. The others have `cached`: elements of each cached tensor per sequence, by its length."""
 Part = (
-    Attention | LatentAttention | CompressedAttention | CrossAttention | Mamba | ResidualFilter | Recurrent | Uncached
-)
+    Attention | LatentAttention | CompressedAttention | CrossAttention | Mamba | ResidualFilter | NGrams | Recurrent
+    | Uncached
+)  # fmt: skip
 
 
 AttentionPart = Attention | LatentAttention | CompressedAttention
@@ -488,26 +469,16 @@ KINDS: dict[str, PartKind] = {
     "MatrixMemory": PartKind(("linear_",), {"heads": "heads of linear attention"}),
     "ShortConvolution": PartKind((), {"width": "channels of the convolution"}),
     "ResidualFilter": PartKind(),
+    "NGrams": PartKind(("ngram_",), obstacle="tables of n-grams"),
     "LinearMixer": PartKind(("out_",), {"width": "inputs of a linear layer"}),
     "LinearMLP": PartKind(("mlp_",), {"width": "inputs of a linear layer"}),
     "MLP": PartKind(("mlp_",), {"width": "columns of the MLP"}),
+    "LowRank": PartKind(("laurel_",), obstacle="low-rank residuals"),
     "MoE": PartKind(("expert_",)),
     "PerLayerGate": PartKind(obstacle="per-layer embeddings"),
     "TokenConvolution": PartKind(("conv_",), obstacle="token convolutions"),
 }
 """Each kind of part by the name of its class, and the parts within others, which are built and sharded with them."""
-
-
-class Streams(NamedTuple):
-    """Hyper-connections: `count` residual streams in place of one.
-
-    With `sinkhorn` iterations a matrix mixes the streams at each block (0: no mixing). After the last layer, `head`
-    makes one stream of them: by learned weights, or by their mean.
-    """
-
-    count: Number
-    sinkhorn: int = 0
-    head: Literal["weights", "mean"] = "weights"
 
 
 class Branch(NamedTuple):
@@ -535,6 +506,9 @@ class Sublayer(NamedTuple):
     earlier_sums: int = 0
     starts_sum: bool = False
     adds_shortcut: bool = False  # the residual sum has the output of a branch of the layer before, too
+    adds_input: bool = False  # the residual sum has the normed input of the branches, too
+    separate_inputs: bool = False  # queries, keys and values each have a mean of sums and a norm of their own
+    gated_sum: bool = False  # input and output have weights per channel, from one learned number each (Muse Spark)
 
 
 Layer = tuple[Sublayer, ...]

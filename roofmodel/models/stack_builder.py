@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable
 from functools import cache
 from typing import Any, TypeVar
 
-from roofmodel.models.architecture import Stack
+from roofmodel.models.architecture import (
+    AlternatingUpdates,
+    Embedding,
+    FrameConvolution,
+    Patches,
+    PerLayerEmbedding,
+    Projection,
+    ResidualSums,
+    Stack,
+    Streams,
+)
 from roofmodel.models.fields import ACTIVATION_FIELDS, FIELDS, SLIDING, Fields
 from roofmodel.models.layers import (
     ACTIVATIONS,
@@ -18,8 +29,6 @@ from roofmodel.models.layers import (
     CompressedAttention,
     CrossAttention,
     DisentangledAttention,
-    Embedding,
-    FrameConvolution,
     HeadNorm,
     ImageWindow,
     Indexer,
@@ -27,17 +36,15 @@ from roofmodel.models.layers import (
     Layer,
     LinearMixer,
     LinearMLP,
+    LowRank,
     Mamba,
     MoE,
+    NGrams,
     Norm,
     Part,
-    Patches,
-    PerLayerEmbedding,
     PerLayerGate,
-    Projection,
     RelativeLogits,
     ResidualFilter,
-    Streams,
     Sublayer,
     TokenConvolution,
 )
@@ -61,12 +68,13 @@ def stack(fields: Fields, *, causal: bool, crosses: bool = False) -> Stack:
         unused_parameters=fields["unused_parameters"],
         shared=_shared(fields),
         streams=_streams(fields),
-        layers_per_sum=fields["layers_per_sum"],
+        updates=AlternatingUpdates(fields["altup_streams"], fields["altup_scale"]) if fields["altup_streams"] else None,
+        sums=ResidualSums(fields["layers_per_sum"], fields["normed_sums"]) if fields["layers_per_sum"] else None,
     )
 
 
 def _fields_of_layer(index: int, fields: Fields) -> Fields:
-    return {**fields, **fields["layer_fields"][index]} if fields["layer_fields"] else fields
+    return ChainMap(fields["layer_fields"][index], fields) if fields["layer_fields"] else fields  # type: ignore[arg-type]
 
 
 def _with_sums(layer: Layer, index: int, block: int) -> Layer:
@@ -84,7 +92,7 @@ def _with_sums(layer: Layer, index: int, block: int) -> Layer:
 def _streams(fields: Fields) -> Streams | None:
     if not fields["streams"]:
         return None
-    return Streams(fields["streams"], fields["streams_sinkhorn"], fields["streams_head"])
+    return Streams(fields["streams"], fields["streams_sinkhorn"], fields["streams_head"], fields["streams_rank"])
 
 
 def _embedding(fields: Fields, norm: Norm) -> Embedding:
@@ -148,12 +156,17 @@ def _layer(index: int, fields: Fields, norm: Norm, crosses: bool, inner: int = 0
     closing = norm if fields["sum_norm"] else None
     first = before if index or fields["first_norm"] else None
     scale, gate_rank, filter_ = fields["block_scale"], fields["norm_gate_rank"], _out_filter(fields)
+    mixer_after = after and after._replace(gain=fields["mixer_out_norm_gain"])
     # Parallel mixers share one norm.
     mixers = tuple(
-        Branch(_mixer(name, index, fields), None if i else first, after, scale, gate_rank, filter=filter_)
+        Branch(_mixer(name, index, fields), None if i else first, mixer_after, scale, gate_rank, filter=filter_)
         for i, name in enumerate(filter(None, fields["mixers"][index].split("+")))
     )
-    mixing = (Sublayer(mixers, closing),) if mixers else ()
+    gated = fields["gated_sum"]
+    separate = fields["separate_inputs"] and fields["layer_types"][index] != SLIDING
+    has_laurel = any(isinstance(mixer.part, LowRank) for mixer in mixers)
+    first_block = Sublayer(mixers, closing, adds_input=has_laurel, separate_inputs=separate, gated_sum=gated)
+    mixing = (*_ngrams(fields), first_block) if mixers else ()
     if not fields["mlp"]:
         return mixing
     has_experts = fields["experts"] and fields["expert_layers"][index]
@@ -173,11 +186,18 @@ def _layer(index: int, fields: Fields, norm: Norm, crosses: bool, inner: int = 0
     if not fields["parallel"]:
         cross_attention = _cross_attention(index, fields, before, after, closing) if crosses else ()
         last = (*_per_layer_gate(fields, after), *_convolution(index, fields, norm))
-        return *mixing, *cross_attention, block, *last
+        return *mixing, *cross_attention, block._replace(gated_sum=gated), *last
     (mlp,) = block.branches
     if fields["parallel_norms"] == 1:
         mlp = mlp._replace(before=None)
     return (Sublayer((*mixers, mlp), closing),)
+
+
+def _ngrams(fields: Fields) -> Layer:
+    if not fields["ngram_rows"]:
+        return ()
+    channels = fields["streams"] * fields["hidden"]
+    return (Sublayer((Branch(_part(NGrams, fields, channels=channels), before=None),)),)
 
 
 def _cross_attention(
@@ -234,7 +254,7 @@ def _attention(index: int, fields: Fields) -> Attention:
     value_dim = fields[f"{prefix}value_dim"]
     head_norm = HeadNorm(
         norm._replace(gain=gains != "none", bias=fields["qk_norm_bias"] and gains != "none"),
-        "each" if gains == "each" else "shared",
+        gains if gains in ("each", "queries") else "shared",
     )
     return _part(
         Attention,
@@ -253,7 +273,7 @@ def _attention(index: int, fields: Fields) -> Attention:
         if fields["kv_shared_layers"]
         else "",
         selection=_part(BlockSelection, fields) if fields["index_blocks"] and _has_indexer(index, fields) else None,
-        inner_norm=_inner_norm(fields),
+        inner_norm=norm._replace(gain=False) if fields["heads_norm"] else _inner_norm(fields),
         relative_logits=_relative_logits(fields, prefix),
         image_window=ImageWindow(fields["patch"], fields["image_window"])
         if has_window and fields["image_window"]
@@ -267,7 +287,10 @@ def _out_filter(fields: Fields) -> ResidualFilter | None:
 
 def _relative_logits(fields: Fields, prefix: str) -> RelativeLogits | None:
     width = fields["relative_logits_width"]
-    return RelativeLogits(width, fields[f"{prefix}relative_logits_rows"]) if width else None
+    if not width:
+        return None
+    norm = _norm(fields) if fields["relative_logits_norm"] else None
+    return RelativeLogits(width, fields[f"{prefix}relative_logits_rows"], norm)
 
 
 def _inner_norm(fields: Fields) -> Norm | None:
@@ -350,6 +373,10 @@ def _dense(index: int, fields: Fields) -> MLP:
     return _mlp(fields, fields["mlp_width"])
 
 
+def _low_rank(index: int, fields: Fields) -> LowRank:
+    return _part(LowRank, fields)
+
+
 def _experts(index: int, fields: Fields) -> MoE:
     return _moe(fields)
 
@@ -357,7 +384,7 @@ def _experts(index: int, fields: Fields) -> MoE:
 MIXERS: dict[str, str | Callable[[int, Fields], Part]] = {
     "attention": _attends, "mamba": _mamba, "mamba2": "Mamba2", "recurrence": "GatedRecurrence", "time_mix": "TimeMix",
     "delta_rule": "DeltaRule", "lightning": "Lightning", "matrix_memory": _matrix_memory,
-    "convolution": _short_convolution, "mlp": _dense, "experts": _experts, "linear": _linear_mixer,
+    "convolution": _short_convolution, "laurel": _low_rank, "mlp": _dense, "experts": _experts, "linear": _linear_mixer,
 }  # fmt: skip
 """The mixers of a layer by their names in the field `mixers`: a class of `recurrent_layers` or a function."""
 
@@ -407,7 +434,9 @@ def _moe(fields: Fields) -> MoE:
         expert=_part(MLP, fields, "expert_", fused=fields["fused_experts"], inner_norm=None, scale=False),
         shared=_mlp(fields, fields["shared_width"])._replace(scale=False) if fields["shared_width"] else None,
         router_norm=_norm(fields) if fields["mlp_with_experts"] else None,
+        latent_input_norm=_norm(fields) if fields["expert_latent_input_norm"] else None,
         latent_norm=_norm(fields) if fields["expert_latent_norm"] else None,
+        expert_norm=_norm(fields) if fields["expert_norm"] else None,
         groups=groups,
         active_groups=active_groups,
     )

@@ -27,8 +27,7 @@ from roofmodel.counting.workload import Parallel, Step, Workload
 from roofmodel.devices.device import Device
 from roofmodel.engines.engine import Engine
 from roofmodel.errors import Option, Text, WarningNote, WorkloadError, ignored
-from roofmodel.models.architecture import Architecture, Network
-from roofmodel.models.layers import Patches
+from roofmodel.models.architecture import Architecture, Network, Patches
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number
 from roofmodel.options.values import MEMORY_UTILIZATION, RECOMPUTATIONS, ContextExchange, ProgressCallback, no_progress

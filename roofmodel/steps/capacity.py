@@ -28,8 +28,8 @@ from roofmodel.counting.workload import Step, Workload
 from roofmodel.devices.device import Device
 from roofmodel.engines.engine import Engine
 from roofmodel.engines.engine_file import ServingMemory
-from roofmodel.models.architecture import Architecture
-from roofmodel.models.layers import Attention, Embedding, LatentAttention, MoE, Uncached, parts
+from roofmodel.models.architecture import Architecture, Embedding
+from roofmodel.models.layers import Attention, LatentAttention, MoE, Uncached, parts
 from roofmodel.numbers.algebra import Number, is_just, maximum, minimum
 from roofmodel.numbers.traced import Trace, map_cases
 from roofmodel.options.values import MEMORY_UTILIZATION, Phase

@@ -135,8 +135,7 @@ def input_pipeline(arch: Architecture, device: Device, phase: PhaseEstimate, loa
 
 def batch_bytes(arch: Architecture, phase: PhaseEstimate) -> int:
     """Bytes of a GPU's batch as the loader returns it: fp32 pixels or int64 token ids; labels are left out."""
-    from roofmodel.models.architecture import Network
-    from roofmodel.models.layers import Patches
+    from roofmodel.models.architecture import Network, Patches
 
     step = phase.step
     if phase.is_vision:
@@ -151,7 +150,7 @@ def batch_bytes(arch: Architecture, phase: PhaseEstimate) -> int:
 
 def _source_bytes(arch: Architecture) -> int:
     """Bytes of the input of an encoder token: an id, or the audio frames that become one token."""
-    from roofmodel.models.layers import Embedding
+    from roofmodel.models.architecture import Embedding
 
     embedding = arch.encoder.embedding if arch.encoder else None
     if isinstance(embedding, Embedding) and embedding.frame_convolutions:

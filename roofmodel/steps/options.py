@@ -16,8 +16,8 @@ from roofmodel.devices.device import Device
 from roofmodel.engines.engine import Engine, default_for, stated_kernels
 from roofmodel.engines.engine_file import CHOICES
 from roofmodel.errors import Message, Option, Text, WorkloadError, as_text, choices, ignored, not_modeled, shorten
-from roofmodel.models.architecture import Architecture, Network, has_experts
-from roofmodel.models.layers import LatentAttention, Patches
+from roofmodel.models.architecture import Architecture, Network, Patches, has_experts
+from roofmodel.models.layers import LatentAttention
 from roofmodel.numbers.algebra import Number, maximum, minimum
 from roofmodel.options.values import SERVE, VISION, Phase, pixels_of
 from roofmodel.options.workload import DEFAULTS, REMOVED, Options, valid

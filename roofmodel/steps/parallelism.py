@@ -12,13 +12,14 @@ from roofmodel.models.architecture import (
     MAX_SUGGESTED_EXPERT_GPUS,
     MAX_SUGGESTED_GPUS,
     Architecture,
+    Embedding,
     Network,
     has_experts,
     obstacles,
     pipeline_obstacles,
     pipeline_runs,
 )
-from roofmodel.models.layers import MLP, Attention, Embedding, LatentAttention, MoE
+from roofmodel.models.layers import MLP, Attention, LatentAttention, MoE
 from roofmodel.options.values import DataParallel, Overlap
 from roofmodel.options.workload import Options
 

@@ -57,3 +57,54 @@ def test_heads_are_sharded_and_the_filters_of_outputs_are_not() -> None:
     names = {"attention.k_filter": 2, "attention.relative_logits": 2, "convolution.attention_filter": 1}
     for name, divided in names.items():
         assert two[name, FULL].matmul_flops * divided == one[name, FULL].matmul_flops, name
+
+
+CONFIG_2 = {name: value for name, value in CONFIG.items() if name != "n_shared_experts"} | {
+    "model_type": "inkling2_text", "num_hidden_layers": 3, "n_layers_per_attn_res_block": 2,
+    "layer_types": ["hybrid_sliding", "hybrid", "hybrid"],
+}  # fmt: skip
+LAST = 2  # a full layer that starts the second sum
+
+
+def _operators_2(**options: Any) -> dict[tuple[str, int], Operator]:
+    found = estimate(architecture(CONFIG_2, "x", "x"), Device.load("h100"), **options).phases[0].placed
+    return {(p.operator.name, layer): p.operator for p in found for layer in p.operator.layers or ()}
+
+
+def test_computed_taps_are_added_to_learned_ones_in_full_layers() -> None:
+    tokens, width = 20, KV_HEADS * H
+    found = _operators_2(phase="prefill", seq=tokens)
+    assert found["attention.k_taps", LAST].matmul_flops == 2 * tokens * D * KV_HEADS * TAPS
+    filtered = found["attention.k_filter", LAST]
+    assert filtered.matmul_flops == 0
+    assert filtered.vector_flops == tokens * width * (3 * TAPS + 1)  # add, multiply, sum for each tap; add the input
+    # input, output, learned and computed taps, and the state that is written
+    assert filtered.cost.bytes == 2 * (2 * tokens * width + width * TAPS + tokens * KV_HEADS * TAPS + width * TAPS)
+    assert ("attention.k_taps", 0) not in found
+    assert found["attention.k_filter", 0].matmul_flops > 0
+
+
+def test_queries_keys_and_values_of_full_layers_have_means_of_the_sums_and_norms_of_their_own() -> None:
+    tokens, sums = 20, 2  # the finished sum of two layers, and the running one
+    found = _operators_2(phase="prefill", seq=tokens)
+    for layer, means in ((LAST, 3), (1, 3)):
+        mean = found["residual.attention_mean", layer]
+        assert mean.matmul_flops == 2 * (2 * tokens * sums * means * D)  # scores, and the mean itself
+        assert [tensor.name for tensor in mean.writes] == ["c", "ck", "cv"]
+        assert sum(tensor.elements(mean.sizes) for tensor in mean.parameters) == means * D
+    reads = [found[f"attention.{name}", LAST].reads[0].name for name in "qkv"]
+    assert reads == ["n", "nk", "nv"]
+    assert found["residual.mlp_mean", LAST].matmul_flops == 2 * (2 * tokens * 3 * D)  # two finished sums, and one mean
+
+
+def test_attention_reads_a_sink_for_each_token_and_head() -> None:
+    tokens = 20
+    found = _operators_2(phase="prefill", seq=tokens)
+    heads = 2 * HEADS + 2 * KV_HEADS
+    assert found["attention.flash", LAST].cost.bytes == 2 * tokens * (heads * H + HEADS * ROWS + HEADS)
+
+
+def test_gpus_share_taps_and_sinks_by_heads() -> None:
+    one, two = (_operators_2(phase="train", seq=20, tp=tp) for tp in (1, 2))
+    for name in ("attention.k_taps", "attention.sinks"):
+        assert 2 * two[name, LAST].matmul_flops == one[name, LAST].matmul_flops

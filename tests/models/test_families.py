@@ -37,6 +37,7 @@ SIZES_OF = {
     "bitnet": {"heads": 60},  # divisible by its default of 5 key-value heads
     "switch_transformers": {"layers": 12},  # its default for the decoder
     "helium": {"heads": 40},  # divisible by its default of 20 key-value heads
+    "gemma3n_text": {"layers": 35},  # by default, 15 of them use the keys and values of others
     "nemotron_h": {"layers": 4},  # its default lists 4 layers
     "mamba2": {"hidden": 4096},  # 8192 channels = the default 128 heads of size 64
 }
@@ -293,15 +294,26 @@ NOT_READ = {
     "molmo2_text": {"tie_word_embeddings"},
     "ernie4_5_vl_moe_text": {"tie_word_embeddings"},
     "muse_glimmer_text": {"tie_word_embeddings"},
+    "muse_spark_text": {"tie_word_embeddings", "residual_gate_temperature"},
     "glm5_next_text": LATENT
     | {"first_k_dense_replace", "mlp_bias", "swiglu_limit", "index_kpool_always_select_tail", "tie_word_embeddings"},
     "inkling_text": {"log_scaling_n_floor", "log_scaling_alpha", "shared_expert_sink", "unpadded_vocab_size"}
     | {"logits_mup_width_multiplier", "rms_norm_eps_moe_gate", "chain_hidden_post_norm", "mtp_hidden_states_first"}
     | {"mtp_local_layer_ids", "tie_word_embeddings", "number_of_conv_states"},
+    # all experts have an activation of the class's own
+    "inkling2_text": {"hidden_act", "log_scaling_n_floor", "log_scaling_alpha", "unpadded_vocab_size"}
+    | {"qk_l2_clip_threshold", "rel_l2_clip_threshold", "mlp_gate_softcap", "mlp_up_softcap"}
+    | {"tie_word_embeddings", "number_of_conv_states"},
     "hy_v4": LATENT | {"layer_types"},
     "mistral_large4_text": LATENT | {"layer_types"},
     "dbrx": {"tie_word_embeddings", "num_key_value_heads"},  # the latter: a copy of `attn_config.kv_n_heads`
     "minimax_m3_vl_text": {"hidden_act", "index_local_blocks"},
+    "qwen4_exp_text": {
+        "number_of_conv_states",
+        "split_ngram_parts",
+        "seed",
+    },  # of the checkpoint's parts, of the hashes
+    "gemma3n_text": {"altup_coef_clip", "altup_active_idx"},  # every stream costs the same
     "nemotron_h": {"attention_bias", "expand", "mamba_proj_bias", "n_shared_experts", "sliding_window"}
     | {"tie_word_embeddings", "moe_shared_expert_overlap", "mamba_ssm_cache_dtype"},
 }

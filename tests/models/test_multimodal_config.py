@@ -32,6 +32,8 @@ OTHER_PARTS: dict[str, dict[str, Any]] = {
     "fun_asr_nano": {"adaptor_config": {"hidden_size": 16, "intermediate_size": 4}},
     "granite4_vision": {"deepstack_layer_map": [], "downsample_rate": "1/4"},
     "granite_docling": {"vision_config": {"out_hidden_size": 16}},
+    "muse_spark": {"audio_config": {"out_hidden_size": 16}},
+    "inkling2": {"vision_config": {"text_hidden_size": 16}},
     "qwen2_5_omni": {"enable_audio_output": False},
     "qwen3_omni_moe": {"enable_audio_output": False},
 }

@@ -2,43 +2,49 @@
 
 The residual connection of a block of layers is a sum of its own. A sublayer attends to the finished sums of earlier
 blocks and to the running one: a norm of each, its product with a learned query, a softmax over the sums of a token, and
-their mean. The final norm reads such a mean, too. Engines run it as one kernel. Source: `attn_res` of vLLM's Kimi-K3,
-and the published code (KimiLinearModel).
+their mean. The final norm reads such a mean, too. Engines run it as one kernel. Sources: `attn_res` of vLLM's Kimi-K3
+and the published code (KimiLinearModel); Inkling2BlockAttentionResidual of transformers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from roofmodel.counting import vector_flops
 from roofmodel.counting.block_context import fused_or_eager, norm_flops
 from roofmodel.counting.operator import Builder, Operator
 from roofmodel.counting.workload import Step
+from roofmodel.models.architecture import ResidualSums
 from roofmodel.models.layers import Norm
 
 GROUP = "residual"
-_NORM = Norm("rmsnorm", gain=True, bias=False)
 
 
-def mean_of_sums(place: str, earlier: int, build: Builder, step: Step, output: str) -> Iterator[Operator]:
-    """The weighted mean of `earlier` finished sums and the running one, as `output`, such as `c[b t d]`."""
+def mean_of_sums(
+    place: str, of: ResidualSums, earlier: int, build: Builder, step: Step, outputs: Sequence[str]
+) -> Iterator[Operator]:
+    """Weighted means of `earlier` finished sums and the running one, as `outputs`, such as `c[b t d]`.
+
+    Each output has a learned query of its own.
+    """
     rows = step.parallel.rows
-    build = build._replace(sizes={**build.sizes, "rs": earlier + 1, "ra": 1})
+    spec, gain = Norm("rmsnorm", gain=not of.normed, bias=False), "" if of.normed else f" G_{place}_sums[d]"
+    build = build._replace(sizes={**build.sizes, "rs": earlier + 1, "ra": len(outputs)})
     sums, keys, scores = (f"{name}[b {rows} rs {axis}]" for name, axis in (("sums", "d"), ("keys", "d"), ("a", "ra")))
-    weights = scores.replace("a[", "p[")
+    weights, values = scores.replace("a[", "p["), keys if of.normed else sums
 
     def parts(step: Step) -> tuple[Operator, ...]:
         return (
             build.operator(
-                f"residual.{place}_norm", GROUP, f"{sums} G_{place}_sums[d] -> {keys}", kind="norm",
-                flops=norm_flops(_NORM), function="rmsnorm",
+                f"residual.{place}_norm", GROUP, f"{sums}{gain} -> {keys}", kind="norm",
+                flops=norm_flops(spec), function="rmsnorm",
             ),
             build.operator(f"residual.{place}_scores", GROUP, f"{keys} H_{place}_sums[d ra] -> {scores}"),
             build.operator(
                 f"residual.{place}_softmax", GROUP, f"{scores} -> {weights}", kind="softmax",
                 flops=vector_flops.SOFTMAX, keeps="outputs",
             ),
-            build.operator(f"residual.{place}_mean", GROUP, f"{weights} {sums} -> {output}", kind="bmm"),
+            build.operator(f"residual.{place}_mean", GROUP, f"{weights} {values} -> {' '.join(outputs)}", kind="bmm"),
         )  # fmt: skip
 
     yield from fused_or_eager(f"residual.{place}_mean", GROUP, parts, step, kind="elementwise")

@@ -15,7 +15,7 @@ from roofmodel.counting.block_context import norm, norm_flops, norm_parameters
 from roofmodel.counting.operator import Builder, Operator
 from roofmodel.counting.workload import Step
 from roofmodel.errors import Option, WorkloadError
-from roofmodel.models.architecture import Network
+from roofmodel.models.architecture import Network, Patches
 from roofmodel.models.convolutional import (
     Activation,
     Convolution,
@@ -26,7 +26,7 @@ from roofmodel.models.convolutional import (
     Scale,
     Sides,
 )
-from roofmodel.models.layers import Norm, Patches
+from roofmodel.models.layers import Norm
 from roofmodel.numbers.algebra import Number, maximum, minimum, quotient
 
 

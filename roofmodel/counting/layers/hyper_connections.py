@@ -15,8 +15,8 @@ from roofmodel.counting import vector_flops
 from roofmodel.counting.block_context import fused_or_eager, norm_flops
 from roofmodel.counting.operator import Builder, Operator
 from roofmodel.counting.workload import Step
-from roofmodel.models.architecture import Stack
-from roofmodel.models.layers import Norm, Streams
+from roofmodel.models.architecture import Stack, Streams
+from roofmodel.models.layers import Norm
 from roofmodel.numbers.algebra import Number
 
 GROUP = "residual"
@@ -51,6 +51,9 @@ class HyperConnections(NamedTuple):
     def collapse(self, place: str) -> Iterator[Operator]:
         """The input of a block, `c`, and the weights with which its output is added to the streams."""
         count, iterations, rows = self.streams.count, self.streams.sinkhorn, self.step.parallel.rows
+        if self.streams.rank:
+            yield from self._gated(place, f"c[b {rows} d]", injects=True)
+            return
         matrix = count * count if iterations else 0
         build = self._build(2 * count + matrix, 3 if iterations else 2)
         weights = f"pre[b {rows} ns] post[b {rows} ns]" + f" mixing[b {rows} ns ns']" * bool(iterations)
@@ -60,6 +63,9 @@ class HyperConnections(NamedTuple):
         """The streams collapse to one after the last layer: by weights, or by their mean."""
         rows = self.step.parallel.rows
         output = f"x[b {rows} d]"
+        if self.streams.rank:
+            yield from self._gated("streams", output, injects=False)
+            return
         if self.streams.head == "mean":
             line = f"{self.tensor} -> {output}"
             build = self._build(0, 0)
@@ -92,6 +98,37 @@ class HyperConnections(NamedTuple):
             )  # fmt: skip
 
         yield from fused_or_eager(f"residual.{place}_collapse", GROUP, parts, self.step, kind="elementwise")
+
+    def _gated(self, place: str, output: str, *, injects: bool) -> Iterator[Operator]:
+        """The mean of the normed streams, each element times a gate of its own (Qwen4ExpTextGatedResidual).
+
+        Two matrices compute the gates from all streams; another one the weights of the block's output (`injects`).
+        """
+        rows, spec = self.step.parallel.rows, Norm("rmsnorm", gain=True, bias=False)
+        build = self._build(0, 0)
+        build = build._replace(sizes={**build.sizes, "ng'": self.streams.rank})
+        normed, gates = f"normed[b {rows} ns d]", f"gates[b {rows} ns d]"
+        narrow, post = f"narrow[b {rows} ng']", f"post[b {rows} ns']"
+        yield build.operator(
+            f"residual.{place}_norm", GROUP, f"{self.tensor} G_{place}_streams[ns d] -> {normed}", kind="norm",
+            flops=norm_flops(spec), function="rmsnorm",
+        )  # fmt: skip
+        yield build.operator(f"residual.{place}_down", GROUP, f"{normed} H_{place}_down[ns d ng'] -> {narrow}")
+        yield build.operator(
+            f"residual.{place}_silu", GROUP, f"{narrow} -> {narrow}", kind="elementwise",
+            flops=vector_flops.ACTIVATION["silu"],
+        )  # fmt: skip
+        yield build.operator(f"residual.{place}_up", GROUP, f"{narrow} H_{place}_up[ng' ns d] -> {gates}")
+        yield build.operator(
+            f"residual.{place}_collapse", GROUP, f"{gates} {normed} => {output}", kind="elementwise",
+            flops=vector_flops.ACTIVATION["sigmoid"] + 2,  # times the stream 1, sum 1
+        )  # fmt: skip
+        if injects:
+            yield build.operator(f"residual.{place}_weights", GROUP, f"{normed} H_{place}_post[ns d ns'] -> {post}")
+            yield build.operator(
+                f"residual.{place}_sigmoid", GROUP, f"{post} -> {post}", kind="elementwise",
+                flops=vector_flops.ACTIVATION["sigmoid"],
+            )  # fmt: skip
 
     def expand(self, place: str, output: str) -> Iterator[Operator]:
         """The streams, mixed by the matrix, plus the output of a block times a weight for each stream."""

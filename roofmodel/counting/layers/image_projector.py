@@ -8,8 +8,7 @@ from roofmodel.counting import vector_flops
 from roofmodel.counting.block_context import norm_flops, norm_parameters
 from roofmodel.counting.operator import Builder, Operator
 from roofmodel.counting.workload import Step
-from roofmodel.models.architecture import Projector, Stack
-from roofmodel.models.layers import Patches
+from roofmodel.models.architecture import Patches, Projector, Stack
 from roofmodel.numbers.algebra import quotient
 
 GROUP = "projector"

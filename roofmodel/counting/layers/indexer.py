@@ -12,7 +12,7 @@ from dataclasses import replace
 from roofmodel.counting import vector_flops
 from roofmodel.counting.block_context import BlockContext, fused_or_eager, norm_flops, norm_parameters
 from roofmodel.counting.operator import Builder, Operator
-from roofmodel.counting.selected_keys import entries, entry_pairs, new_entries, query_block_pairs
+from roofmodel.counting.selected_keys import entries, entry_pairs, new_entries, pooled_pairs, query_block_pairs
 from roofmodel.counting.tensors import Sizes
 from roofmodel.counting.workload import Step, attended, pairs
 from roofmodel.models.layers import BlockSelection, Indexer, LatentAttention, Norm
@@ -29,7 +29,12 @@ def select_tokens(att: LatentAttention, indexer: Indexer, block: BlockContext, c
     key for each complete pool, a mean of its tokens' keys with learned weights, and selects whole pools.
     """
     step, x, pool = block.step, block.input, att.index_pool
-    kept = _kept_pairs(step, att.index_topk) if pool is None else pooled_pairs(step._replace(attention="flash"), att)
+    most = quotient(att.index_topk, pool) if pool else 0
+    kept = (
+        _kept_pairs(step, att.index_topk)
+        if pool is None
+        else pooled_pairs(step._replace(attention="flash"), pool, most)
+    )
     own = {"zq": att.query_latent or 0, "t:si": kept}
     build = _build(block, indexer.heads, indexer.head_dim, att.rotary_dim, own)
     source = "query_latent[b t zq]"
@@ -77,16 +82,6 @@ def select_tokens(att: LatentAttention, indexer: Indexer, block: BlockContext, c
     yield _choose(build, "index_score[b t:s] -> selected[b t:si]")
 
 
-def pooled_pairs(step: Step, att: LatentAttention) -> Number:
-    """Query-key pairs of attention to selected pools and to the tokens after the last complete pool.
-
-    The earlier ones of a query's complete pools are left out beyond the number that it selects.
-    """
-    pool = att.index_pool
-    left_out = entry_pairs(step, pool) - entry_pairs(step, pool, quotient(att.index_topk, pool))
-    return pairs(step, None, causal=True) - pool * left_out
-
-
 def _pool(build: Builder, x: str, step: Step, pool: Number, cache: str) -> Iterator[Operator]:
     """The keys of the pools that the new tokens complete: means of the tokens' keys, with softmax weights."""
     build = build._replace(sizes={**build.sizes, "te": new_entries(step, pool), "m'": pool})
@@ -128,11 +123,48 @@ def select_blocks(selection: BlockSelection, rotary_dim: Number, block: BlockCon
     yield _choose(build, "block_score[b ki t:sb] -> selected[b ki t:kb]")
 
 
+def select_pools(selection: BlockSelection, rotary_dim: Number, block: BlockContext, cache: str) -> Iterator[Operator]:
+    """Each query keeps the complete blocks with the highest scores, for all heads together (Qwen4-Exp).
+
+    The key of a block is the norm of its tokens' mean; its score is the sum over the heads of relu(q . k). Eager
+    attention, too, scores only the blocks that are complete for a query.
+    """
+    step, x, norm, pool = block.step, block.input, selection.norm, selection.block_size
+    exact = step._replace(attention="flash")
+    own = {
+        "te": new_entries(step, pool), "m'": pool, "s": entries(exact, pool), "t:s": entry_pairs(exact, pool),
+        "t:kb": entry_pairs(exact, pool, selection.blocks),
+    }  # fmt: skip
+    build = _build(block, selection.heads, selection.head_dim, minimum(rotary_dim, selection.head_dim), own)
+    yield build.operator("attention.index_q", "attention", f"{x} W_index_q[d ki hi] -> index_q[b t ki hi]")
+    yield _keys(build, x)
+    yield _norm(build, "attention.index_q_norm", norm, "index_q", "index_q[b t ki hi]")
+    line = "index_k[b t hi] => index_pool[b te hi]"
+    yield build.operator("attention.index_pool", "attention", line, kind="elementwise", flops=1)
+    yield _norm(build, "attention.index_norm", norm, "index", "index_pool[b te hi]")
+    line = f"index_q[b t ki hi] index_pool[b te hi] cos[t r] sin[t r] -> index_q[b t ki hi] {cache}index[b te hi]"
+    sizes, rotary = build.sizes, build.operator("attention.index_rotary", "attention", line, kind="elementwise")
+    rotated = sizes["b"] * (sizes["t"] * sizes["ki"] + sizes["te"]) * sizes["r"]
+    yield replace(rotary, vector_flops=vector_flops.ROTARY * rotated)
+
+    def score(step: Step) -> tuple[Operator, ...]:
+        return (
+            build.operator("attention.index_scores", "attention", SCORES.format(cache=cache), kind="bmm"),
+            build.operator(
+                "attention.index_sum", "attention", "e[b ki t:s] => index_score[b t:s]", kind="elementwise",
+                flops=vector_flops.ACTIVATION["relu"] + vector_flops.ADD,
+            ),
+        )  # fmt: skip
+
+    yield from fused_or_eager("attention.index_scores", "attention", score, step, kind="attention")
+    yield _choose(build, "index_score[b t:s] -> selected[b t:kb]")
+
+
 def _build(block: BlockContext, heads: Number, head_dim: Number, rotary_dim: Number, own: Sizes) -> Builder:
     """A builder with the sizes of the indexer's heads, of all keys and pairs, and its `own` sizes."""
     step = block.step
-    all_pairs = pairs(step, None, block.causal)
-    return block.build(s=attended(step, None), r=rotary_dim, ki=heads, hi=head_dim, **{"t:s": all_pairs, **own})
+    all_keys = {"s": attended(step, None), "t:s": pairs(step, None, block.causal)}
+    return block.build(r=rotary_dim, ki=heads, hi=head_dim, **{**all_keys, **own})
 
 
 def _keys(build: Builder, source: str) -> Operator:

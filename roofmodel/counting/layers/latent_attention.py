@@ -19,10 +19,10 @@ from roofmodel.counting.block_context import (
     replicated_input,
     share_sequence,
 )
-from roofmodel.counting.layers.indexer import pooled_pairs, query_scale, select_tokens
+from roofmodel.counting.layers.indexer import query_scale, select_tokens
 from roofmodel.counting.layers.transformer import gate
 from roofmodel.counting.operator import Builder, Operator, fuse
-from roofmodel.counting.selected_keys import entries
+from roofmodel.counting.selected_keys import entries, pooled_pairs
 from roofmodel.counting.tensors import Sizes
 from roofmodel.counting.workload import Step, attended, pairs
 from roofmodel.models.layers import LatentAttention
@@ -56,7 +56,7 @@ def latent_attention(att: LatentAttention, block: BlockContext) -> Iterator[Oper
             if step.absorbs and step.attention == "flash":
                 complete = entries(step, att.index_pool)
                 keys = attended(step, None) - att.index_pool * (complete - minimum(complete, most))
-            return {"s": keys, "t:s": pooled_pairs(step, att), **sparse}
+            return {"s": keys, "t:s": pooled_pairs(step, att.index_pool, most), **sparse}
         if prefills_sparsely and not step.absorbs and step.attention == "flash":
             keys = minimum(keys, step.tokens * att.index_topk)
         return {

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 from roofmodel.counting import vector_flops
 from roofmodel.counting.block_context import BlockContext, fused_or_eager
 from roofmodel.counting.operator import Builder, Operator
 from roofmodel.counting.workload import Step
-from roofmodel.models.layers import FrameConvolution, ResidualFilter, TokenConvolution
+from roofmodel.models.architecture import FrameConvolution
+from roofmodel.models.layers import ResidualFilter, TokenConvolution
 from roofmodel.models.recurrent_layers import ShortConvolution
 from roofmodel.numbers.algebra import Number, is_just, maximum, product, quotient
 
@@ -75,6 +77,7 @@ def _filter_operators(
     step: Step,
     name: str = "filter",
     own_code: bool = False,
+    computed_taps: str = "",
 ) -> list[Operator]:
     old_state, new_state = (f" cache.{name}[b c r]" if is_cached else "" for is_cached in (step.resumed, step.cached))
     fused = step.attention == "flash"
@@ -87,7 +90,11 @@ def _filter_operators(
     if own_code and not fused and is_just(step.tokens, 1):  # it multiplies and sums the cached tokens and the new one
         filtering, arrow, kind, flops = build, "=>", "elementwise", 2 * width
     line = f"u[b t+r c] K_{name}[c r]{added} {arrow} u[b t c]"
+    if computed_taps:
+        filtering, line = build, f"u[b t+r c] K_{name}[c r] {computed_taps} -> u[b t c]"
     operators = [filtering.operator(f"{place}.{name}", place, line, kind=kind, flops=flops)]
+    if computed_taps:  # not a convolution: for each tap, add its two parts, multiply, add
+        operators[0] = replace(operators[0], vector_flops=3 * product(build.sizes[axis] for axis in "btcr"))
     if activation:
         line, flops = f"u[b t c] -> {outputs}", vector_flops.ACTIVATION[activation]
         operators.append(build.operator(f"{place}.activation", place, line, kind="elementwise", flops=flops))
@@ -102,17 +109,25 @@ def _filter_operators(
 
 
 def residual_filter(
-    conv: ResidualFilter, build: Builder, step: Step, place: str, name: str, source: str, target: str
+    conv: ResidualFilter,
+    build: Builder,
+    step: Step,
+    place: str,
+    name: str,
+    source: str,
+    target: str,
+    computed_taps: str = "",
 ) -> Iterator[Operator]:
     """`target` is `source` plus its causal filter; both are tensors with the filter's channels as last axes.
 
+    The filter is learned, or the sum of a learned one and `computed_taps` of each token and head (Inkling 2).
     Under flash attention, one kernel does all of it.
     """
-    build = build._replace(sizes={**build.sizes, "c": conv.width, "r": conv.taps})
+    build = build._replace(sizes={**build.sizes, "c": conv.width, "r": conv.taps, "rt": conv.taps})
 
     def operators(step: Step) -> Iterator[Operator]:
-        yield from _filter_operators(build, place, False, None, "", [source], step, name)
-        line = f"{source} u[b t c] -> {target}"
+        yield from _filter_operators(build, place, False, None, "", [source], step, name, computed_taps=computed_taps)
+        line = f"{source} + u[b t c] -> {target}"
         yield build.operator(f"{place}.{name}_add", place, line, kind="elementwise", keeps="nothing")
 
     yield from fused_or_eager(f"{place}.{name}", place, operators, step, kind="convolution")

@@ -33,6 +33,7 @@ from roofmodel.models.layers import (
     HeadNorm,
     LinearMixer,
     LinearMLP,
+    LowRank,
     MoE,
     Norm,
     PerLayerGate,
@@ -51,10 +52,12 @@ def attention(att: Attention, block: BlockContext) -> Iterator[Operator]:
 
     def keys_and_pairs(step: Step) -> Sizes:
         if att.selection:
-            from roofmodel.counting.selected_keys import attended_blocks, pairs_in_blocks
+            from roofmodel.counting.selected_keys import attended_blocks, pairs_in_blocks, pooled_keys, pooled_pairs
 
             blocks = att.selection.block_size, att.selection.blocks
             kept = att.selection.blocks * att.selection.block_size
+            if att.selection.pools:
+                return {"s": pooled_keys(step, *blocks), "t:s": pooled_pairs(step, *blocks), "sparse": kept}
             return {"s": attended_blocks(step, *blocks), "t:s": pairs_in_blocks(step, *blocks), "sparse": kept}
         if att.image_window:  # eager attention, too, computes one window after the other
             return {"s": step.tokens, "t:s": att.image_window.pairs(step.image)}
@@ -74,13 +77,14 @@ def attention(att: Attention, block: BlockContext) -> Iterator[Operator]:
     fresh_k = "k" if att.rotary_dim or att.norm or att.kv_taps else f"{cache}k"
     fresh_v = "v" if att.value_norm or att.kv_taps else f"{cache}v"
     q, k, v = "q[b t k g h]", f"{fresh_k}[b t k h]", f"{fresh_v}[b t k {_value_axis(att)}]"
+    sources = dict(zip("qkv", (x, *(block.key_value_inputs or (x, x))), strict=True))
     if att.fused:
         bias = " + B_qkv[c]" if att.qkv_bias else ""
         yield build.operator("attention.qkv", "attention", f"{x} W_qkv[d c]{bias} -> {q} {k} {v}")
     else:
         q_out = f"{q} gate[b t k g h]" if att.gate == "queries" else q
         for name, out in _projected(att, {"q": q_out, "k": k, "v": v}):
-            yield _projection(build, att, name, x, out)
+            yield _projection(build, att, name, sources[name], out)
     if att.kv_taps:
         from roofmodel.counting.layers.token_convolution import residual_filter
 
@@ -89,8 +93,13 @@ def attention(att: Attention, block: BlockContext) -> Iterator[Operator]:
         for name, source, target, width in zip(
             "kv", (k, v), (k.replace(fresh_k, key, 1), v.replace(fresh_v, value, 1)), att.keys_and_values, strict=True
         ):
-            filter_ = ResidualFilter(width, att.kv_taps)
-            yield from residual_filter(filter_, build, step, "attention", f"{name}_filter", source, target)
+            filter_, computed = ResidualFilter(width, att.kv_taps), ""
+            if att.computed_taps:
+                computed = f"taps_{name}[b t k rt]"
+                line = f"{sources[name]} W_{name}_taps[d k rt] -> {computed}"
+                taps = build._replace(sizes={**build.sizes, "rt": att.kv_taps})
+                yield taps.operator(f"attention.{name}_taps", "attention", line)
+            yield from residual_filter(filter_, build, step, "attention", f"{name}_filter", source, target, computed)
     if att.value_norm and att.kv_sharing != "reuses":
         source = k if att.values_from_keys else v
         yield _head_norm(build, "v", att.value_norm, source, f"{cache}v[b t k {_value_axis(att)}]")
@@ -99,15 +108,18 @@ def attention(att: Attention, block: BlockContext) -> Iterator[Operator]:
     if att.rotary_dim:
         yield rotary(build, att, cache)
 
+    if att.computed_sinks:
+        yield build.operator("attention.sinks", "attention", f"{x} W_sinks[d k g] -> sinks[b t k g]")
     if att.gate in ("head", "element"):
         axes = _gate_axes(att)
         yield build.operator(
             "attention.gate_projection", "attention", f"{x} W_gate_heads[d {axes}] -> gate[b t {axes}]"
         )
     if att.selection:
-        from roofmodel.counting.layers.indexer import select_blocks
+        from roofmodel.counting.layers.indexer import select_blocks, select_pools
 
-        yield from select_blocks(att.selection, att.rotary_dim, block, cache)
+        select = select_pools if att.selection.pools else select_blocks
+        yield from select(att.selection, att.rotary_dim, block, cache)
     against_positions: tuple[Operator, ...] = ()
     if att.disentangled:
         build = build._replace(sizes={**build.sizes, "w": att.disentangled.rows})
@@ -123,6 +135,9 @@ def attention(att: Attention, block: BlockContext) -> Iterator[Operator]:
         build = build._replace(sizes={**build.sizes, "w": att.relative_logits.rows, "wr": att.relative_logits.width})
         line = f"{x} W_relative[d k g wr] -> relative[b t k g wr]"
         yield build.operator("attention.relative_states", "attention", line)
+        if att.relative_logits.norm:
+            states = "relative[b t k g wr]"
+            yield _head_norm(build, "relative", att.relative_logits.norm, states, states, "k g wr")
         line = "relative[b t k g wr] H_relative_logits[wr w] -> c2p[b t k g w]"
         yield build.operator("attention.relative_logits", "attention", line)
     if att.relative_rows:
@@ -139,6 +154,8 @@ def attention(att: Attention, block: BlockContext) -> Iterator[Operator]:
         yield _inner_norm(
             build, "attention", att.inner_norm, f"o[b t k g {_value_axis(att)}]", f"k g {_value_axis(att)}"
         )
+    if att.gate:
+        yield gate(build, "attention", f"k g {_value_axis(att)}", _gate_axes(att))
     yield _output(build, att, block, "attention")
 
 
@@ -237,13 +254,14 @@ def _core(
     mix: str = "",
     name: str = "",
 ) -> Iterator[Operator]:
-    """Scores, softmax and weighted sum, in one kernel or several; then the gate.
+    """Scores, softmax and weighted sum, in one kernel or several.
 
     `keys_and_pairs` gives the sizes of `s` and `t:s` in a step. The terms in `added` (biases, and
     results of the operators in `ahead`) are added to the scores. Where scores are `masked`, eager attention applies the
     mask.
     """
     group, h = _group(place), _value_axis(att)
+    sinks = " B_sinks[k g]" * att.sinks + " sinks[b t k g]" * att.computed_sinks
     mix = mix or f"p[b k g t:s] {cache}v[b s k {h}] -> o[b t k g {h}]"
 
     own_keys = [f"{cache}k[b t k h]", f"{cache}v[b t k {h}]"]
@@ -260,7 +278,7 @@ def _core(
             inner.operator(
                 f"{place}.softmax{name}",
                 group,
-                f"a[b k g t:s]{' B_sinks[k g]' if att.sinks else ''} -> p[b k g t:s]",
+                f"a[b k g t:s]{sinks} -> p[b k g t:s]",
                 kind="softmax",
                 flops=vector_flops.SCALE + mask + vector_flops.SOFTMAX,
                 keeps="outputs",
@@ -270,8 +288,6 @@ def _core(
 
     yield from fused_or_eager(f"{place}.flash{name}", group, core, block.step, kind="attention", causal=masked)
     yield from exchange_heads(build, block.step, "attention.output_heads", f"o[b t k g {h}]")
-    if att.gate:
-        yield gate(build, place, f"k g {h}", _gate_axes(att))
 
 
 def _output(build: Builder, att: Attention, block: BlockContext, place: str) -> Operator:
@@ -303,8 +319,9 @@ def head_norms(build: Builder, att: Attention, spec: HeadNorm, normed_k: str) ->
     """Norms of queries and new keys, per head or over all heads: the FLOPs per element are the same."""
     for name, axes, out in (("q", "k g h", "q"), ("k", "k h", normed_k)):
         if name == "q" or att.kv_sharing != "reuses":
-            gains = axes if spec.gains == "each" else "h"
-            yield _head_norm(build, name, spec.norm, f"{name}[b t {axes}]", f"{out}[b t {axes}]", gains)
+            gains = "h" if spec.gains == "shared" else axes
+            own = spec.norm._replace(gain=False) if name == "k" and spec.gains == "queries" else spec.norm
+            yield _head_norm(build, name, own, f"{name}[b t {axes}]", f"{out}[b t {axes}]", gains)
 
 
 def _head_norm(build: Builder, name: str, spec: Norm, source: str, target: str, gains: str = "h") -> Operator:
@@ -370,6 +387,13 @@ def _square_matrix(place: str, part: LinearMixer | LinearMLP, block: BlockContex
     return build.operator(f"{place}.linear", place, f"{source} W_{place}_linear[c d']{bias} -> {output}")
 
 
+def low_rank(part: LowRank, block: BlockContext) -> Iterator[Operator]:
+    """Two matrices, with fewer columns between them (LAuReL)."""
+    build = block.build(rr=part.rank)
+    yield build.operator("laurel.left", "residual", f"{block.input} W_laurel_left[d rr] -> narrow[b t rr]")
+    yield build.operator("laurel.right", "residual", f"narrow[b t rr] W_laurel_right[rr d] -> {block.output}")
+
+
 def experts(moe: MoE, block: BlockContext) -> Iterator[Operator]:
     """MoE: router with top-k routing, the chosen experts, their weighted sum; and the shared expert, if there is one.
 
@@ -415,6 +439,8 @@ def experts(moe: MoE, block: BlockContext) -> Iterator[Operator]:
         bias = " + B_latent_down[zx]" if moe.latent_bias else ""
         line = f"{block.input} W_latent_down[d zx]{bias} -> latent[b t zx]"
         yield outer.operator("mlp.latent_down", "mlp", line)
+        if moe.latent_input_norm:
+            yield norm(outer, "expert_input", moe.latent_input_norm, "latent[b t zx]", "latent[b t zx]")
         build = build._replace(sizes={**build.sizes, "d": moe.latent})
     local_experts = quotient(moe.experts, gpus.ep)
     load = expert_load(moe, step.routing, tokens * gpus.replicas, gpus.ep)
@@ -431,6 +457,8 @@ def experts(moe: MoE, block: BlockContext) -> Iterator[Operator]:
         yield _in_gemm_format(build).exchange("mlp.dispatch", f"{rows} -> {rows}", exchange)
     for operator in _mlp(build, expert, "expert_", rows, "y[b:t:x d]"):
         yield with_touched_experts(operator, load.touched, local_experts)
+    if moe.expert_norm:
+        yield norm(build, "expert_output", moe.expert_norm, "y[b:t:x d]", "y[b:t:x d]")
     if gpus.experts_span_replicas:
         yield build.exchange("mlp.collect", "y[b:t:x d] -> y[b:t:x d]", exchange)
     yield build.operator("mlp.combine", "mlp", f"y[b:t:x d] weight[b:t:x] => {result}", kind="elementwise", flops=2)
@@ -506,6 +534,10 @@ def _mlp(build: Builder, mlp: MLP, name: str, x: str, output: str) -> Iterator[O
         yield linear("gate", x, "d", "f", gate)
     if not (mlp.gated and mlp.fused):
         yield linear("up", x, "d", "f", up)
+    if mlp.sparse_gate:
+        yield build.operator(
+            f"mlp.{name}threshold", "mlp", f"{gate} -> {gate}", kind="elementwise", flops=vector_flops.THRESHOLD
+        )
     learned = f" B_{name}activation[a]" if mlp.activation in vector_flops.LEARNED_PARAMETERS else ""
     yield build.operator(
         f"mlp.{name}activation", "mlp", f"{gate + ' ' if mlp.gated else ''}{up}{learned} -> {up}", kind="elementwise",

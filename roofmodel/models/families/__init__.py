@@ -132,7 +132,7 @@ MODEL_TYPES: dict[str, tuple[str, ...]] = {
         "granitemoe_swa", "cohere2_moe", "kolibri1", "flint",
     ),
     "heterogeneous_layers": (
-        "gemma4_text", "gemma4_unified_text", "step3p5", "laguna", "mellum", "afmoe",
+        "gemma3n_text", "gemma4_text", "gemma4_unified_text", "step3p5", "laguna", "mellum", "afmoe",
     ),
     "latent_attention": (
         "deepseek_v2", "deepseek_v3", "deepseek_v32", "glm_moe_dsa", "glm4_moe_lite", "axk1", "axk2",
@@ -142,8 +142,8 @@ MODEL_TYPES: dict[str, tuple[str, ...]] = {
         "deepseek_v4", "hy_v4", "glm5_next_text",
     ),
     "linear_attention": (
-        "minimax", "kimi_linear", "bailing_hybrid", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo_hybrid",
-        "xlstm",
+        "minimax", "kimi_linear", "bailing_hybrid", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text",
+        "qwen4_exp_text", "olmo_hybrid", "xlstm",
     ),
     "encoders": (
         "bert", "roberta", "camembert", "xlm-roberta", "data2vec-text", "ernie", "megatron-bert", "electra", "albert",
@@ -159,14 +159,14 @@ MODEL_TYPES: dict[str, tuple[str, ...]] = {
         "recurrent_gemma", "rwkv",
     ),
     "short_convolutions": (
-        "lfm2", "lfm2_moe", "lfm3", "inkling_text",
+        "lfm2", "lfm2_moe", "lfm3", "inkling_text", "inkling2_text",
     ),
     "vision": (
         "vit", "deit", "resnet", "convnext", "convnextv2",
     ),
     "multimodal_text": (
         "qwen2_vl_text", "qwen2_5_vl_text", "qwen2_5_omni_text", "qwen3_omni_moe_text", "cohere_compass_text",
-        "muse_glimmer_text", "cosmos3_edge_text", "molmo2_text", "mllama_text_model",
+        "muse_glimmer_text", "muse_spark_text", "cosmos3_edge_text", "molmo2_text", "mllama_text_model",
         "ernie4_5_vl_moe_text", "glm4v_text", "glm_ocr_text",
         "glm4v_moe_text", "hunyuan_vl_text", "paddleocr_vl_text", "granite4_vision_text", "granite_docling_text",
     ),

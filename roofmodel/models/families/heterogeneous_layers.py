@@ -1,5 +1,5 @@
 """Decoders whose layer types differ in the number or size of heads or share keys and values, and decoders with gated
-attention outputs: Gemma 4, Step 3.5, Laguna, Mellum, AFMoE.
+attention outputs: Gemma 3n and 4, Step 3.5, Laguna, Mellum, AFMoE.
 """
 
 from __future__ import annotations
@@ -10,7 +10,19 @@ from roofmodel.models.families import LM, Family, heads
 from roofmodel.models.families.latent_attention import ACTIVE, SPARSE_LAYERS, shared_width, sparse_from
 from roofmodel.models.families.llama import GEMMA2, LLAMA, one_full_in
 from roofmodel.models.families.mixture_of_experts import EXPERTS
-from roofmodel.models.fields import COUNT, FLAG, FRACTION, FULL, INDICES, LAYER_TYPE_LIST, SIZE, SLIDING, FieldType, key
+from roofmodel.models.fields import (
+    COUNT,
+    FLAG,
+    FRACTION,
+    FULL,
+    INDICES,
+    LAYER_FLAGS,
+    LAYER_TYPE_LIST,
+    SIZE,
+    SLIDING,
+    FieldType,
+    key,
+)
 
 OVERRIDES = FieldType(lambda v: isinstance(v, dict), "a mapping from layer indices to overridden fields")
 HEAD_FIELDS = {"head_dim", "num_key_value_heads", "num_attention_heads"}
@@ -121,7 +133,42 @@ def _granularity(gating: Any) -> Any:
     return granularities[gating]
 
 
+def _first_ten(f: Any) -> list[float]:
+    """The sparsity of the gates: in deep models, that of the first ten layers."""
+    sparse = 10 if f["layers"] > 10 else 0
+    return [0.95 if layer < sparse else 0.0 for layer in range(f["layers"])]
+
+
+def _sparse_layers(fractions: Any) -> list[int]:
+    if not isinstance(fractions, list) or not all(FRACTION.accepts(each) for each in fractions):
+        raise ValueError("a list of numbers from 0 to 1, one per layer")
+    return [int(each > 0) for each in fractions]
+
+
+def _width_of_all(f: Any) -> int:
+    """The widest MLP; without a list, the width of all."""
+    return max(f["widths"]) if isinstance(f["widths"], list) else f["widths"]  # type: ignore[no-any-return]
+
+
+def _mlp_fields(f: Any) -> list[dict[str, Any]]:
+    """What the MLPs of the layers have of their own: a sparse gate, and a width if it differs."""
+    widths = f["widths"] if isinstance(f["widths"], list) else [f["widths"]] * f["layers"]
+    for name, values in (("intermediate_size", widths), ("activation_sparsity_pattern", f["sparse_layers"])):
+        if len(values) != f["layers"]:
+            raise ValueError(f"{name!r} has {len(values)} entries, but there are {f['layers']} layers")
+    return [
+        {"sparse_gate": bool(sparse)}
+        | ({} if width == f["mlp_width"] else {"mlp_width": width, "kv_shared_mlp_width": width})
+        for width, sparse in zip(widths, f["sparse_layers"], strict=True)
+    ]
+
+
 HEADS = FieldType(lambda v: isinstance(v, list) and all(map(SIZE.accepts, v)), "a list of head counts, one per layer")
+MLP_WIDTHS = FieldType(
+    lambda v: SIZE.accepts(v) or (isinstance(v, list) and bool(v) and all(map(SIZE.accepts, v))),
+    "a whole number from 1, or a list of them, one per layer",
+)
+SEVERAL = FieldType(lambda v: SIZE.accepts(v) and 1 < v <= 64, "a whole number from 2 to 64")
 ROTARY_BY_LAYER_TYPE: dict[str, Any] = dict(
     rotary=_rotary_fraction(FULL),
     window_rotary_dim=lambda f: int(f["window_head_dim"] * f["window_rotary"]),
@@ -195,6 +242,37 @@ LAGUNA = LLAMA.like(
 )
 
 FAMILIES: dict[str, Family] = {
+    "gemma3n_text": GEMMA2.like(
+        "Gemma3n",
+        classes={"ForCausalLM": LM, "TextModel": ()},
+        config="Gemma3nTextConfig",
+        switches=dict(
+            widths=(MLP_WIDTHS, key("intermediate_size", default=16384)),
+            sparse_layers=(
+                LAYER_FLAGS,
+                key("activation_sparsity_pattern", default=_first_ten, read=_sparse_layers),
+            ),
+            streams_in_config=(SEVERAL, key("altup_num_inputs", default=4)),
+            width_of_inputs=(SIZE, key("hidden_size_per_layer_input", default=256)),
+        ),
+        mixers=lambda f: ["attention+laurel"] * f["layers"],
+        kv_heads=key("num_key_value_heads", default=2),
+        head_dim=key("head_dim", default=256),
+        window=key("sliding_window", default=512),
+        layer_types=key("layer_types", default=one_full_in(5)),
+        qk_norm=True,
+        value_norm=True,
+        kv_shared_layers=key("num_kv_shared_layers", default=15),
+        mlp_width=_width_of_all,
+        layer_fields=_mlp_fields,
+        laurel_rank=key("laurel_rank", default=64),
+        altup_streams=lambda f: f["streams_in_config"],
+        altup_scale=key("altup_correct_scale", default=True),
+        unused_parameters=lambda f: 0 if f["altup_scale"] else f["layers"] * f["hidden"],  # its factors
+        per_layer_input=lambda f: f["width_of_inputs"],
+        per_layer_vocabulary=key("vocab_size_per_layer_input", default=262144),
+        positions=key("max_position_embeddings", default=32768),
+    ),
     "gemma4_text": GEMMA4,
     "gemma4_unified_text": GEMMA4.like(
         "Gemma4Unified",

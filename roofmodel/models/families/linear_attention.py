@@ -5,6 +5,7 @@ The other layers have gated attention (Qwen), attention with norms after it (OLM
 
 from __future__ import annotations
 
+from math import isqrt
 from typing import Any
 
 from roofmodel.models.families import CAUSAL_HEADS, LM, Family, heads
@@ -12,10 +13,17 @@ from roofmodel.models.families.latent_attention import ACTIVE, DEEPSEEK, NODE_LI
 from roofmodel.models.families.llama import LLAMA, OLMO2, PARTIAL
 from roofmodel.models.families.mixture_of_experts import EXPERTS, MIXTRAL, SPARSE
 from roofmodel.models.fields import COUNT, INDICES, SIZE, FieldType, key
+from roofmodel.numbers.algebra import ceil_div
 
 ROTARY_BASE = FieldType(lambda v: type(v) in (int, float) and v >= 0, "a number; null without rotary embedding")
 LINEAR_CONFIG = "linear_attn_config"
 CLASSIFIER_HEAD = CAUSAL_HEADS["ForSequenceClassification"]
+HASHES = FieldType(lambda v: COUNT.accepts(v) and v <= 64, "a whole number from 0 to 64")
+NGRAM_SIZE = FieldType(lambda v: SIZE.accepts(v) and v <= 64, "a whole number from 1 to 64")
+TABLE_SIZE = FieldType(lambda v: type(v) is int and 1 <= v <= 10**8, "a whole number from 1 to 10^8")
+OUTPUT_GATE = FieldType(lambda v: v in ("sigmoid", "silu"), "'sigmoid' or 'silu'")
+ONE = FieldType(lambda v: v == 1, "1")
+MAX_HASHES = 4096
 MIXER_WORDS = {"linear_attention": "delta_rule", "full_attention": "attention"}
 
 
@@ -30,6 +38,62 @@ def _one_full_in_four(f: Any) -> list[str]:
     """The last of every four layers has full attention; with fewer than four layers, the last one."""
     full = range(3, f["layers"], 4) or [f["layers"] - 1]
     return ["full_attention" if layer in full else "linear_attention" for layer in range(f["layers"])]
+
+
+def _qwen4_mixers(types: Any) -> Any:
+    """Mixers from `layer_types`, in which attention has two names."""
+    if not isinstance(types, list):
+        return mixers(types)
+    return mixers(["full_attention" if kind == "indexed_attention" else kind for kind in types])
+
+
+def _index_blocks(f: Any) -> Any:
+    """Blocks that a query selects. A model with attention needs all sizes of the indexer."""
+    names = {"indexer_n_heads": "indexer_heads", "indexer_head_dim": "indexer_dim", "indexer_budget": "budget"}
+    if "attention" not in f["mixers"]:
+        return None
+    for name, field in (names | {"indexer_compress_ratio": "ratio"}).items():
+        if not f[field]:
+            raise ValueError(f"{name!r} is missing; attention needs the sizes of its indexer")
+    if f["budget"] % f["ratio"]:
+        raise ValueError(f"'indexer_budget' {f['budget']} is not divisible by 'indexer_compress_ratio' {f['ratio']}")
+    return f["budget"] // f["ratio"]
+
+
+def _primes(first: int, count: int) -> list[int]:
+    """The `count` smallest primes from `first`."""
+    found: list[int] = []
+    number = max(first, 2)
+    while len(found) < count:
+        if all(number % divisor for divisor in range(2, isqrt(number) + 1)):
+            found.append(number)
+        number += 1
+    return found
+
+
+def _ngram_tables(f: Any) -> int:
+    return (f["ngram_size"] - 1) * f["hashes_per_ngram"]  # type: ignore[no-any-return]
+
+
+def _layers_with_ngrams(f: Any) -> list[dict[str, int]] | None:
+    """The rows of each layer's table: a prime number for each hash, and their sum rounded up."""
+    listed = sorted(set(f["ngram_layers"] or ()))
+    if not listed:
+        return None
+    tables, padding = f["ngram_tables"], f["ngram_padding"]
+    if not tables or f["ngram_width"] % tables:
+        raise ValueError(f"'ple_embed_dim' {f['ngram_width']} is not divisible by the {tables} hashes of a token")
+    if tables * len(listed) > MAX_HASHES:
+        raise ValueError(f"{tables * len(listed)} hashes of n-grams are more than {MAX_HASHES}")
+    if not 1 <= listed[0] <= listed[-1] <= f["layers"]:
+        raise ValueError(f"'ple_layer_ids' must be numbers of layers, from 1 to {f['layers']}")
+    if any(f["mixers"][layer - 1] != "delta_rule" for layer in listed):
+        raise ValueError("'ple_layer_ids' must be layers with linear attention")
+    primes = _primes(f["ngram_first"], tables * len(listed))
+    rows = {
+        layer: ceil_div(sum(primes[n * tables : (n + 1) * tables]), padding) * padding for n, layer in enumerate(listed)
+    }
+    return [{"ngram_rows": rows.get(layer + 1, 0)} for layer in range(f["layers"])]
 
 
 def _lightning(types: Any) -> Any:
@@ -198,6 +262,52 @@ FAMILIES: dict[str, Family] = {
         classes={"ForCausalLM": LM, "TextModel": ()},
         config="Qwen3_5MoeTextConfig",
         **EXPERTS_WITH_SHARED | dict(moe_every=1, dense_layers=[], mlp_width=1),  # no layer has a dense MLP
+    ),
+    "qwen4_exp_text": QWEN3_5.like(
+        "Qwen4Exp",
+        classes={"ForCausalLM": LM, "TextModel": ()},
+        config="Qwen4ExpTextConfig",
+        switches=dict(
+            full_every=(SIZE, key("full_attention_interval", default=4)),
+            gate_in_config=(OUTPUT_GATE, key("output_gate_type", default=None)),
+            indexer_heads=(SIZE, key("indexer_n_heads", default=None)),
+            indexer_keys=(ONE, key("indexer_kv_heads", default=None)),
+            indexer_dim=(SIZE, key("indexer_head_dim", default=None)),
+            budget=(SIZE, key("indexer_budget", default=None)),
+            ratio=(SIZE, key("indexer_compress_ratio", default=None)),
+            ngram_layers=(INDICES, key("ple_layer_ids", default=None)),
+            ngram_size=(NGRAM_SIZE, key("ngram_size", default=3)),
+            hashes_per_ngram=(HASHES, key("heads_per_ngram", default=8)),
+            ngram_first=(TABLE_SIZE, key("ngram_vocab_size_base", default=20_000_000)),
+            ngram_padding=(SIZE, key("make_ngram_vocab_size_divisible_by", default=128)),
+        ),
+        rotary=key(*PARTIAL, default=lambda f: 1),
+        mixers=key("layer_types", default=_one_full_in, read=_qwen4_mixers),
+        linear_gate=lambda f: f["gate_in_config"] or f["activation"],
+        index_blocks=_index_blocks,
+        index_block_size=lambda f: f["ratio"] or 1,
+        index_pools=True,
+        index_heads=lambda f: f["indexer_heads"] or 1,
+        index_head_dim=lambda f: f["indexer_dim"] or 1,
+        streams=key("hc_count", default=4),
+        streams_rank=key("hc_lowrank", default=320),
+        pre_norm=False,
+        sum_norm=False,
+        final_norm=False,
+        layer_fields=_layers_with_ngrams,
+        ngram_tables=_ngram_tables,
+        ngram_width=key("ple_embed_dim", default=lambda f: f["hidden"]),
+        ngram_taps=key("ple_conv_kernel_size", default=4),
+        ngram_reach=lambda f: (f["ngram_taps"] - 1) * f["ngram_size"],
+        **EXPERTS_WITH_SHARED
+        | dict(
+            kv_heads=key("num_key_value_heads", default=2),
+            moe_every=1,
+            dense_layers=[],
+            mlp_width=1,  # no layer has a dense MLP
+            experts=key(*reversed(EXPERTS), default=512),
+            experts_active=key(ACTIVE, default=10),
+        ),
     ),
     "olmo_hybrid": OLMO2.like(
         "OlmoHybrid",

@@ -72,13 +72,16 @@ def _inkling_types(types: Any) -> list[str]:
     return [kinds[kind] for kind in types]
 
 
+def _one_full_in_six(f: Any) -> list[str]:
+    return ["hybrid_sliding" if (layer + 1) % 6 else "hybrid" for layer in range(f["layers"])]
+
+
 def _listed_windows(f: Any) -> list[str]:
     """A window in the listed layers; else in all but every sixth."""
     listed = f["windowed_layers"]
-    return [
-        "hybrid_sliding" if ((layer + 1) % 6 if listed is None else layer in listed) else "hybrid"
-        for layer in range(f["layers"])
-    ]
+    if listed is None:
+        return _one_full_in_six(f)
+    return ["hybrid_sliding" if layer in listed else "hybrid" for layer in range(f["layers"])]
 
 
 TAPS = key("conv_kernel_size", "sconv_kernel_size", default=4)
@@ -179,5 +182,34 @@ FAMILIES: dict[str, Family] = {
         router_scale=True,
         expert_layers=key("mlp_layer_types", default=sparse_from(lambda f: f["leading_dense"]), read=SPARSE_LAYERS),
         positions=key("max_position_embeddings", "model_max_length", default=131072),
+    ),
+    "inkling2_text": LLAMA.like(
+        "Inkling2",
+        classes=heads("ForCausalLM") | {"TextModel": ()},
+        config="Inkling2TextConfig",
+        **INKLING_ATTENTION,
+        kv_heads=key("num_key_value_heads", default=8),
+        window_heads=key("swa_num_attention_heads", default=48),
+        window_kv_heads=key("swa_num_key_value_heads", default=8),
+        window=key("sliding_window_size", "sliding_window", default=1024),
+        layer_types=key("layer_types", default=_one_full_in_six, read=_inkling_types),
+        qk_norm=True,  # limits on the lengths of heads cost as much as norms
+        qk_norm_gains="queries",
+        relative_logits_norm=True,
+        value_norm=True,
+        computed_sinks=True,
+        attention_gate="element",
+        computed_taps=True,
+        window_computed_taps=False,
+        separate_inputs=True,
+        layers_per_sum=key("n_layers_per_attn_res_block", default=6),
+        normed_sums=True,
+        activation="situ",
+        experts=key("n_routed_experts", "num_local_experts", default=384),
+        experts_active=key(ACTIVE, default=8),
+        mlp_width=lambda f: f["expert_width"],  # no layer has a dense MLP
+        expert_width=key("moe_intermediate_size", "intermediate_size", default=2304),
+        fused_experts=True,
+        positions=key("max_position_embeddings", "model_max_length", default=1048576),
     ),
 }
