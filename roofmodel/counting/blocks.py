@@ -251,7 +251,7 @@ def relative_positions(table: Embedding, stack: Stack, step: Step) -> Iterator[O
 
 def layer_operators(layer: Layer, stack: Stack, step: Step) -> Iterator[Operator]:
     """The operators of a layer. With AltUp, all but its last block read and write one of several streams."""
-    first = layer[0].branches[0].part
+    first = layer[0].branches[0].part if layer else None  # a layer may compute nothing
     if isinstance(first, NGrams):
         from roofmodel.counting.layers.ngrams import ngrams
 
