@@ -268,7 +268,7 @@ SOFTMAX_IN_SCORE_DTYPE = frozenset({
     "ctrl", "deberta-v2", "deepseek_v4", "distilbert", "electra", "ernie", "esm", "falcon", "flint", "gpt2", "gpt_neo",
     "gpt_neox_japanese", "gpt_oss", "gptj", "hy_v4", "codegen", "llama4_text", "m2m_100", "marian", "mbart",
     "megatron-bert", "mimo_v2_flash", "mpnet", "mt5", "nomic_bert", "openai-gpt", "pegasus", "roberta", "roformer",
-    "t5", "umt5", "whisper", "xlm-roberta",
+    "switch_transformers", "t5", "umt5", "whisper", "xlm-roberta",
 })  # fmt: skip
 """Families whose attention softmax in transformers 5.23 runs in the dtype of the scores. All others use fp32."""
 
