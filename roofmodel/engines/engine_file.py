@@ -9,9 +9,8 @@ The engine loads the weights, measures or estimates what a step needs besides th
 `device` is what the driver states. Activations are the peak of a pass over as many prompt tokens as a step has at most
 (the token budget), or the sampler's, which sorts the logits of as many sequences as a step has at most.
 
-What an engine's YAML file states: the known names, the records of its values, and their reader.
-
-Messages of the reader name file and line.
+What an engine's YAML file states: the known names, the records of its values, and their reader, whose messages name
+file and line.
 """
 
 import re
