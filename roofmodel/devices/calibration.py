@@ -336,7 +336,7 @@ class Fit(NamedTuple):
     `rows` counts the rows available to the fit, which uses at most 1500 of them, evenly spaced. `held_out` counts the
     rows that were predicted with parameters from other models: each third of the models with a fit to the other two.
     `low` and `high` are the 10th and 90th percentiles of their measured / expected: the interval that contains 80 % of
-    the measurements.
+    the measurements. Where no row was held out or none was fitted (0), `source` states what error and interval are.
     """
 
     rows: int

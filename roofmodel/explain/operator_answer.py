@@ -425,11 +425,12 @@ def formulas(explanation: Explanation) -> Iterator[Block]:
             yield from _described(formula)
             shown.add(formula.description)
         fit, other = formula.fit, ", the nearest fitted formats" if formula.is_substitute else ""
+        origin = f"fitted to {fit.source} ({fit.rows} rows)" if fit.rows else f"not fitted: {fit.source}"
+        rows = f"{fit.held_out} held-out rows" if fit.held_out else "these rows, of which none was held out"
         yield Paragraph(
             f"Parameters of {', '.join(dict.fromkeys(names))}: {formula.kind}, {formula.implementation}, "
-            f"{formula.format_key}{other} in {formula.fitted_on}.yaml; fitted to {fit.source} ({fit.rows} rows); mean "
-            f"error {fit.error:.1%} on {fit.held_out} held-out rows; interval × {fit.low:.3g} to × {fit.high:.3g}. "
-            "An expected time is never below its bound."
+            f"{formula.format_key}{other} in {formula.fitted_on}.yaml; {origin}; mean error {fit.error:.1%} on {rows}; "
+            f"interval × {fit.low:.3g} to × {fit.high:.3g}. An expected time is never below its bound."
         )
         fitted = [p for p in derivation.inputs(formula) if p.name.startswith("timing.")]
         yield _table("fitted", [p for p in fitted if _is_of_its_head_size(p.name, formula)])

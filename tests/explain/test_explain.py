@@ -448,3 +448,19 @@ def test_an_operator_has_only_the_ceilings_that_apply_to_it() -> None:
         ("mlp.all_reduce", "fp16; vLLM 0.24; ceilings: 3.35 TB/s DRAM\n"),
     ):
         assert ceilings in roofmodel.explain("gpt2", "h100", op=op, tp=2, phase="decode").to_markdown()
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "evidence"),
+    [
+        ("llama-3.1-8b", {"engine": "vllm"}, r"fitted to [^;]+ \(\d+ rows\); mean error \d+\.\d% on \d+ held-out rows"),
+        ("llama-3.1-8b", {"engine": "trtllm@0.9"}, r"mean error \d+\.\d% on these rows, of which none was held out"),
+        ("deepseek-v3", {"engine": "vllm", "kv": "fp8", "tp": 8}, r"not fitted: flash_attention in .* held-out rows"),
+    ],
+)
+def test_the_rows_of_an_error_are_those_of_the_fit_where_none_was_held_out(
+    model: str, options: dict[str, Any], evidence: str
+) -> None:
+    text = roofmodel.explain(model, "h100", op="attention.flash", phase="decode", timing=True, **options).to_markdown()
+    assert re.search(evidence, text)
+    assert not re.search(r"\b0 (held-out )?rows", text)
