@@ -306,8 +306,10 @@ class Operator:
 
     @property
     def scores_indexed_tokens(self) -> bool:
-        """Whether these are the scores of an indexer of tokens in one kernel; indexers of blocks multiply in the format
-        of attention."""
+        """Whether these are the scores of an indexer of tokens, or of means of several tokens, in one kernel.
+
+        Indexers that score each key and keep the maximum of a block (MiniMax-M3) multiply in the format of attention.
+        """
         return self.kind == "attention" and "ki" in self.sizes and "t:sb" not in self.sizes
 
     @cached_property

@@ -16,7 +16,7 @@ from roofmodel.serve.totals import LATENCIES, TOTALS, output_rate
 from roofmodel.steps.estimate import describe_phase
 from roofmodel.timing.timing import Expected
 
-FULL = 0.97
+ALWAYS_BUSY = 0.97
 """Share of the time in which engines that limit a service compute; their last steps end after the time that is
 counted."""
 
@@ -91,7 +91,7 @@ def _limit(service: ServingEstimate) -> str:
     """Prefill engines without idle time, and what limits the mean decode step."""
     step = f"mean step: {answer.describe_limit(service.mean_step.phases[0])}"
     busy = service.loop.prefill_busy
-    return step if busy is None or busy < FULL else f"prefill engines, which are always busy; {step}"
+    return step if busy is None or busy < ALWAYS_BUSY else f"prefill engines, which are always busy; {step}"
 
 
 def _requests(service: ServingEstimate) -> str:
