@@ -108,3 +108,13 @@ def test_gpus_share_taps_and_sinks_by_heads() -> None:
     one, two = (_operators_2(phase="train", seq=20, tp=tp) for tp in (1, 2))
     for name in ("attention.k_taps", "attention.sinks"):
         assert 2 * two[name, LAST].matmul_flops == one[name, LAST].matmul_flops
+
+
+def test_a_pipeline_stage_has_the_gradients_of_the_sums_that_it_receives() -> None:
+    config = CONFIG_2 | {"num_hidden_layers": 4, "layer_types": ["hybrid_sliding", *["hybrid"] * 3]}
+    found = estimate(architecture(config, "x", "x"), Device.load("h100"), phase="train", batch=2, seq=20, pp=2)
+    operators = [p.operator for p in found.phases[0].placed for _ in p.operator.layers or ()]
+    means = [op for op in operators if op.stage == "forward" and op.name.endswith("_mean")]
+    gradients = [op for op in operators if "grad.sums" in {tensor.name for tensor in op.writes}]
+    assert means
+    assert len(gradients) >= len(means)

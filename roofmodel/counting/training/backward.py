@@ -64,6 +64,8 @@ def differentiable(forward: Sequence[Operator]) -> list[set[str]]:
         for tensor in operator.writes:  # rotary embedding rotates queries and keys in place, each by itself
             is_rotated = operator.function == "rotary" and tensor.name in read_names
             (reached.add if (tensor.name in wanted if is_rotated else wanted) else reached.discard)(tensor.name)
+        if receives_from_stage(operator):
+            reached |= {"sums", "streams"}  # the received tensor stands for all residual sums or streams
 
     last = max((i for i, operator in enumerate(forward) if operator.layers is not None), default=0)
     used: set[str] = set()  # tensors on which a result depends
