@@ -850,6 +850,10 @@ RECIPES: dict[str, Callable[[Draw], dict[str, Any]]] = {
         }
     ),
     "mixtral": lambda d: d.llama() | d.mixtral_experts() | {"sliding_window": d.one(None, d.window)},
+    "jetmoe": lambda d: (
+        {name: value for name, value in (d.llama() | d.mixtral_experts()).items() if name != "num_attention_heads"}
+        | {"kv_channels": d.other_head_dim, "activation_function": d.one("silu", "gelu", "relu")}
+    ),
     "phimoe": lambda d: d.llama() | d.mixtral_experts() | {"attention_bias": d.flag(), "lm_head_bias": d.flag()},
     "qwen2_moe": lambda d: (
         d.llama()

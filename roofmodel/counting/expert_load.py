@@ -2,12 +2,14 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from math import log1p
 from typing import NamedTuple
 
+from roofmodel.counting.operator import Operator
 from roofmodel.counting.workload import UNIFORM, Routing
 from roofmodel.models.layers import MoE
-from roofmodel.numbers.algebra import Number, ceil_div, expm1, is_just, mean, minimum, power
+from roofmodel.numbers.algebra import Number, ceil_div, expm1, is_just, mean, minimum, power, quotient
 
 
 class ExpertLoad(NamedTuple):
@@ -41,6 +43,12 @@ def expert_load(moe: MoE, routing: Routing, tokens: Number, gpus: Number) -> Exp
 def touched_experts(moe: MoE, tokens: Number) -> Number:
     """Expected number of experts that at least one token chose, under uniform routing."""
     return moe.experts * (1 - power(1 - moe.active / moe.choices, tokens))
+
+
+def with_touched_experts(operator: Operator, touched: Number, experts: Number) -> Operator:
+    """The operator of `experts` experts, which reads only the weights of `touched` of them."""
+    touched_elements = {t.name: quotient(t.elements(operator.sizes), experts) * touched for t in operator.parameters}
+    return replace(operator, touched=touched_elements)
 
 
 def _busiest(moe: MoE, shares: Sequence[float], tokens: Number, gpus: Number) -> ExpertLoad:

@@ -81,8 +81,8 @@ GROUPS = {
 
 TABLES = {"E_token": "embeddings", "E_logits": "head"}
 """The token table and the head's own matrix, which few quantized checkpoints convert -> their names in texts."""
-ROUTER = "W_router"
-"""The matrix of a router. No published quantized checkpoint converts it; in transformers it is no linear layer."""
+ROUTERS = frozenset({"W_router", "W_attention_router"})
+"""The matrices of routers. No published quantized checkpoint converts them."""
 
 
 class Unconverted(NamedTuple):
@@ -97,7 +97,7 @@ class Unconverted(NamedTuple):
 
 def group_of(name: str) -> str:
     """The group of a weight matrix, such as attention."""
-    if name == ROUTER:
+    if name in ROUTERS:
         return "router"
     if name in TABLES:
         return TABLES[name]
@@ -109,8 +109,8 @@ def group_of(name: str) -> str:
 def unconverted(quantization: Quantization | None, layers: int) -> Unconverted:
     """The matrices that a quantized checkpoint of this number of layers does not convert; without one, the router."""
     if quantization is None:
-        return Unconverted(frozenset({ROUTER}))
-    names, partly = {ROUTER}, set[str]()
+        return Unconverted(ROUTERS)
+    names, partly = set(ROUTERS), set[str]()
     for name, modules in MODULES.items():
         count = quantization.unconverted_layers(modules, layers)
         if 2 * count >= layers and count:

@@ -13,7 +13,8 @@ import numpy as np
 
 from roofmodel.counting import vector_flops
 from roofmodel.counting.block_context import BlockContext, norm
-from roofmodel.counting.layers.transformer import attention, experts, with_touched_experts
+from roofmodel.counting.expert_load import with_touched_experts
+from roofmodel.counting.layers.transformer import attention, experts
 from roofmodel.counting.operator import Builder, Collective, Operator, fuse
 from roofmodel.counting.tensors import FORMATS, Widths
 from roofmodel.counting.workload import Step

@@ -467,6 +467,8 @@ def _obstacles_of_part(part: Part, tp: int, ep: int) -> Iterator[str]:
     sizes |= {name: (getattr(part, attribute), True) for attribute, name in kind.replicated.items()}
     if isinstance(part, Attention) and part.kv_heads == part.heads:
         del sizes["key-value heads"]
+    if isinstance(part, Attention) and part.experts:  # a GPU has the same heads of each of them
+        sizes["key-value heads"] = part.kv_heads, False
     yield from (
         f"{size} {name}" for name, (size, shared) in sizes.items() if size % tp and not (shared and tp % size == 0)
     )

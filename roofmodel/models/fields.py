@@ -183,6 +183,7 @@ FIELDS: dict[str, tuple[FieldType, Any]] = {
     "rotary_dim": (COUNT, lambda f: int(f["head_dim"] * f["rotary"])),
     "sinks": (FLAG, False),  # a learned logit per head that takes part in the softmax
     "computed_sinks": (FLAG, False),  # one that is computed from each token
+    "attention_experts": (FLAG, False),  # a router selects query and output projections, as many as experts of an MLP
     "differential": (FLAG, False),  # the second half of the heads is subtracted from the first
     # sliding-window layers
     "window_heads": (SIZE, lambda f: f["heads"]),
@@ -272,8 +273,7 @@ FIELDS: dict[str, tuple[FieldType, Any]] = {
     "qk_norm_rotary_only": (FLAG, False),  # only in layers with rotary embedding
     "qk_norm_bias": (FLAG, lambda f: f["norm_bias"]),
     # state spaces and other mixers than attention
-    # per layer; `mamba2+attention`: both in parallel; empty: none
-    "mixers": (MIXERS, lambda f: ["attention"] * f["layers"]),
+    "mixers": (MIXERS, lambda f: ["attention"] * f["layers"]),  # per layer; `a+b`: both in parallel; empty: none
     "inner_width": (SIZE, lambda f: 2 * f["hidden"]),  # channels
     "state": (SIZE, 16),  # state elements per channel
     "filter": (SIZE, 4),  # width of the causal convolution in tokens
@@ -339,6 +339,7 @@ FIELDS: dict[str, tuple[FieldType, Any]] = {
     "expert_latent_input_norm": (FLAG, False),  # on the experts' input, after the projection
     "expert_latent_norm": (FLAG, False),  # on the experts' output, before the projection
     "expert_norm": (FLAG, False),  # on the output of each expert
+    "expert_sum_bias": (FLAG, False),  # on their weighted sum
     "fused_experts": (FLAG, lambda f: f["fused_gate"]),  # gate and up of an expert are one matrix
     "router_bias": (FLAG, False),
     "correction": (FLAG, False),  # a learned bias per expert is added for the top-k selection

@@ -152,6 +152,16 @@ class ImageWindow(NamedTuple):
         return total
 
 
+class AttentionExperts(NamedTuple):
+    """Query and output projections of which a router selects `active` for each token, out of `count` (JetMoe).
+
+    Each has one head for every key-value head.
+    """
+
+    count: Number
+    active: Number
+
+
 class Attention(NamedTuple):
     """Multi-head attention: `heads` query heads share `kv_heads` key-value heads of `head_dim`."""
 
@@ -187,6 +197,7 @@ class Attention(NamedTuple):
     kv_taps: Number = 0  # tokens of a `ResidualFilter` each on keys and values; 0: none
     computed_taps: bool = False  # a number per tap, token and head, computed from the token, is added to these filters
     relative_logits: RelativeLogits | None = None
+    experts: AttentionExperts | None = None
 
     def cached(self, tokens: Number, source: Number) -> tuple[Number, ...]:
         """Keys, values and the indexer's key of all tokens, or of those in the window; none if it reuses others.
@@ -386,6 +397,7 @@ class MoE(NamedTuple):
     latent_input_norm: Norm | None = None  # on the experts' input, after the first of them
     latent_norm: Norm | None = None  # on the experts' output, before the second of them
     expert_norm: Norm | None = None  # on the output of each expert
+    sum_bias: bool = False  # on the weighted sum of the experts' outputs
     groups: int = 1  # of experts; a token has experts of `active_groups` of them
     active_groups: int = 1
     zero_experts: Number = 0  # experts without computation

@@ -24,6 +24,7 @@ from roofmodel.models.layers import (
     KINDS,
     MLP,
     Attention,
+    AttentionExperts,
     BlockSelection,
     Branch,
     CompressedAttention,
@@ -278,6 +279,7 @@ def _attention(index: int, fields: Fields) -> Attention:
         image_window=ImageWindow(fields["patch"], fields["image_window"])
         if has_window and fields["image_window"]
         else None,
+        experts=AttentionExperts(fields["experts"], fields["experts_active"]) if fields["attention_experts"] else None,
     )
 
 

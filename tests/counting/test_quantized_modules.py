@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import roofmodel
-from roofmodel.counting.quantized_modules import ROUTER, unconverted
+from roofmodel.counting.quantized_modules import ROUTERS, unconverted
 from roofmodel.devices.device import Device
 from roofmodel.errors import RoofError
 from roofmodel.models import hub
@@ -56,13 +56,13 @@ def test_deepseek_v3_is_counted_in_fp8_with_block_scales_and_a_16_bit_router() -
 )
 def test_a_matrix_is_kept_if_most_layers_keep_it(settings: dict[str, Any], kept: set[str]) -> None:
     found = unconverted(Quantization("fp8", "fp8", None, **settings), 4)
-    assert {name for name in found.names - {ROUTER} if "gate_up" not in name or "expert" in name} >= kept
+    assert {name for name in found.names - ROUTERS if "gate_up" not in name or "expert" in name} >= kept
     assert bool(found.partly) == (not kept)
 
 
 def test_the_matrices_of_the_targets_are_converted() -> None:
     found = unconverted(Quantization("compressed-tensors", "fp8", None, targets=("re:.*mlp.*",)), 4)
-    assert {"W_q", "W_out", ROUTER} <= found.names
+    assert {"W_q", "W_out", *ROUTERS} <= found.names
     assert not found.names & {"W_up", "W_expert_down", "W_shared_gate"}
 
 

@@ -254,6 +254,7 @@ CHANGES_NO_SHAPE = re.compile(
 LATENT = {"head_dim", "num_key_value_heads"}  # derived from the keys of the latents; all heads have the same size
 NOT_READ = {
     "phimoe": {"num_experts_per_tok"},
+    "jetmoe": {"num_attention_heads"},  # derived
     "gpt_bigcode": {"num_key_value_heads"},
     "qwen3_vl_moe_text": {"sliding_window"},
     "qwen3_omni_moe_text": {"sliding_window"},

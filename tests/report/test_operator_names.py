@@ -45,6 +45,7 @@ def test_every_label_is_of_an_operator_that_exists() -> None:
             "glm5_next_text",
             "inkling_text",
             "inkling2_text",
+            "jetmoe",
             "gemma3n_text",
             "qwen4_exp_text",
             "axk2",

@@ -78,7 +78,11 @@ def attention(att: Attention, block: BlockContext) -> Iterator[Operator]:
     fresh_v = "v" if att.value_norm or att.kv_taps else f"{cache}v"
     q, k, v = "q[b t k g h]", f"{fresh_k}[b t k h]", f"{fresh_v}[b t k {_value_axis(att)}]"
     sources = dict(zip("qkv", (x, *(block.key_value_inputs or (x, x))), strict=True))
-    if att.fused:
+    if att.experts:
+        from roofmodel.counting.layers import attention_experts
+
+        yield from attention_experts.projections(att.experts, block, build, k, v)
+    elif att.fused:
         bias = " + B_qkv[c]" if att.qkv_bias else ""
         yield build.operator("attention.qkv", "attention", f"{x} W_qkv[d c]{bias} -> {q} {k} {v}")
     else:
@@ -156,7 +160,10 @@ def attention(att: Attention, block: BlockContext) -> Iterator[Operator]:
         )
     if att.gate:
         yield gate(build, "attention", f"k g {_value_axis(att)}", _gate_axes(att))
-    yield _output(build, att, block, "attention")
+    if att.experts:
+        yield from attention_experts.output(att.experts, block, build)
+    else:
+        yield _output(build, att, block, "attention")
 
 
 def _inner_norm(build: Builder, place: str, spec: Norm, tensor: str, gains: str) -> Operator:
@@ -409,7 +416,7 @@ def experts(moe: MoE, block: BlockContext) -> Iterator[Operator]:
     each GPU sends a token once to each GPU that has any of its experts, in the format of the GEMMs, and receives the
     sum of their outputs (all-to-all).
     """
-    from roofmodel.counting.expert_load import expert_load
+    from roofmodel.counting.expert_load import expert_load, with_touched_experts
 
     step, expert, gpus = block.step, moe.expert, block.step.parallel
     tokens = step.batch * step.tokens
@@ -462,6 +469,9 @@ def experts(moe: MoE, block: BlockContext) -> Iterator[Operator]:
     if gpus.experts_span_replicas:
         yield build.exchange("mlp.collect", "y[b:t:x d] -> y[b:t:x d]", exchange)
     yield build.operator("mlp.combine", "mlp", f"y[b:t:x d] weight[b:t:x] => {result}", kind="elementwise", flops=2)
+    if moe.sum_bias:
+        line = f"{result} + B_expert_sum[d] -> {result}"
+        yield build.operator("mlp.add_bias", "mlp", line, kind="elementwise")
     if moe.zero_experts:
         line = f"{block.input} zero_weight[b t] {result} -> {result}"
         yield build.operator("mlp.zero_experts", "mlp", line, kind="elementwise", flops=2)
@@ -551,12 +561,6 @@ def _mlp(build: Builder, mlp: MLP, name: str, x: str, output: str) -> Iterator[O
         scaling = build._replace(sizes={**build.sizes, "one": 1})
         line = f"{output} B_mlp_scale[one] -> {output}"
         yield scaling.operator(f"mlp.{name}scale", "mlp", line, kind="elementwise", flops=1)
-
-
-def with_touched_experts(operator: Operator, touched: Number, experts: Number) -> Operator:
-    """The operator of `experts` experts, which reads only the weights of `touched` of them."""
-    touched_elements = {t.name: quotient(t.elements(operator.sizes), experts) * touched for t in operator.parameters}
-    return replace(operator, touched=touched_elements)
 
 
 def layer_input(part: PerLayerGate, block: BlockContext) -> Iterator[Operator]:

@@ -93,7 +93,7 @@ def parameter_sets(passed: Sequence[Operator], parameters: Number, step: Step) -
         experts = sum(
             op.count * tensor.elements(op.sizes)
             for op in passed
-            if op.kind == "grouped_gemm"
+            if of_experts(op)
             for tensor in op.parameters
             if tensor.is_adapter or not step.adapters
         )
@@ -109,17 +109,22 @@ def parameter_sets(passed: Sequence[Operator], parameters: Number, step: Step) -
     return rest, *sets
 
 
+def of_experts(operator: Operator) -> bool:
+    """Whether GPUs share its parameters by experts; attention experts are on all GPUs."""
+    return operator.kind == "grouped_gemm" and operator.group.endswith("mlp")
+
+
 def parameter_blocks(passed: Sequence[Operator], step: Step, *, experts: bool | None) -> tuple[Block, ...]:
     """The blocks of a forward pass in order: the root first, then layers, those with the same operators as one block.
 
-    `experts`: only the parameters of grouped GEMMs, or only others; None: all.
+    `experts`: only the parameters of the experts, or only others; None: all.
     """
     sizes: dict[tuple[bool, tuple[int, ...] | None], list[Number]] = {}  # by encoder or not, and layers
     seen: set[tuple[str, bool, tuple[int, ...] | None]] = set()
     last = max((place for place, op in enumerate(passed) if op.layers is not None), default=-1)
     after: Number = 0
     for place, op in enumerate(passed):
-        if experts is not None and (op.kind == "grouped_gemm") != experts:
+        if experts is not None and of_experts(op) != experts:
             continue
         key = (op.group.startswith("encoder "), op.layers)
         for tensor in op.parameters:

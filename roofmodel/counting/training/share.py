@@ -18,6 +18,7 @@ from roofmodel.counting.passes import (
     weight_bytes,
 )
 from roofmodel.counting.training.dropout import with_dropout
+from roofmodel.counting.training.sharding import of_experts
 from roofmodel.counting.training.step import (
     InFlight,
     KeptTensors,
@@ -123,7 +124,7 @@ class TrainingShare:
         """Bytes of the experts, if replicas shard them."""
         if not self._step.parallel.experts_span_replicas:
             return 0
-        return weight_bytes(self._own, [op for op in self._as_stored if op.kind == "grouped_gemm"])
+        return weight_bytes(self._own, [op for op in self._as_stored if of_experts(op)])
 
     @cached_property
     def _transient(self) -> Number:

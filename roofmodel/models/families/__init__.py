@@ -126,7 +126,8 @@ MODEL_TYPES: dict[str, tuple[str, ...]] = {
     "mixture_of_experts": (
         "mixtral", "phimoe", "qwen2_moe", "qwen3_moe", "olmoe", "granitemoe", "dbrx", "gpt_oss", "granitemoeshared",
         "flex_olmo", "qwen3_vl_moe_text", "llama4_text", "minimax_m2", "minimax_m3_vl_text", "glm4_moe", "solar_open",
-        "dots1", "hy_v3", "exaone_moe", "mimo_v2_flash", "ernie4_5_moe", "hunyuan_v1_moe", "aria_text",
+        "dots1", "hy_v3", "exaone_moe", "mimo_v2_flash", "ernie4_5_moe", "hunyuan_v1_moe", "jetmoe",
+        "aria_text",
     ),
     "sliding_window_experts": (
         "granitemoe_swa", "cohere2_moe", "kolibri1", "flint",

@@ -14,7 +14,6 @@ UNSUPPORTED: dict[str, str] = {
     "gemma4_assistant": "the keys and values of another model",
     "gemma4_unified_assistant": "the keys and values of another model",
     "hrm_text": "layers that run in nested loops",
-    "jetmoe": "query and output projections that a router selects for each token",
     "led": "a source padded to whole windows, and tokens with global attention by projections of their own",
     "longformer": "a sequence padded to whole windows, and tokens with global attention by projections of their own",
     "longt5": "windowed attention, and attention to block summaries",
