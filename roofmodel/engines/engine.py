@@ -15,22 +15,24 @@ from roofmodel.engines.engine_file import (
     ANY,
     CHOICES,
     FOLDER,
+    GENERATIONS,
     PACKAGED,
     AllReduce,
     Benchmark,
     BenchmarkRule,
+    Halves,
     Host,
     Kernels,
     LaunchTime,
     Serve,
     ServingMemory,
     Training,
-    kernels_of_file,
+    levels,
     numbers_of,
     read,
 )
 from roofmodel.errors import SWEEP, EngineError, Option, choices, shorten
-from roofmodel.files.text_files import YamlValue
+from roofmodel.files.text_files import YamlValue, read_yaml
 from roofmodel.numbers import units
 
 AUTOCAST_FORMATS = ("bf16", "fp16")
@@ -49,10 +51,11 @@ class Engine(NamedTuple):
 
     `extra_kernels` are kernels that it runs besides those of the operators. `pads_vocabulary`: it adds rows to the
     embedding up to a multiple of 64 or more. `prompts_first`: it computes prompts in steps of their own, before any
-    decode. `autocast` is the format of torch.autocast. `training` is None where it only serves, `memory` where the file
-    does not say how it divides a GPU's memory, `serve` where it does not say how a server is started. `since`: the file
-    is for versions from this one, up to that of the next file. `options` are those of `launch` and `autocast` that a
-    user may set, `variants` further ones (option -> value -> fields that it changes), `settings` those that are set.
+    decode. `halves`: it divides a step into halves that overlap. `autocast` is the format of torch.autocast. `training`
+    is None where it only serves, `memory` where the file does not say how it divides a GPU's memory, `serve` where it
+    does not say how a server is started. `since`: the file is for versions from this one, up to that of the next file.
+    `options` are those of `launch` and `autocast` that a user may set, `variants` further ones (option -> value ->
+    fields that it changes), `settings` those that are set.
     `kernel_names` are in the names of its kernels and NVTX ranges, and of the engines that run its kernels; `backends`
     are its names in clients of serving benchmarks.
     """
@@ -73,6 +76,7 @@ class Engine(NamedTuple):
     all_reduce: AllReduce | None = None
     prompts_first: bool = False
     host: Host = Host()
+    halves: Halves | None = None
     memory: ServingMemory | None = None
     serve: Serve | None = None
     training: Training | None = None
@@ -205,6 +209,8 @@ def _with_variant(engine: Engine, key: str, value: str) -> Engine:
                 Option("engine_option"), f": {key}={value} is for training, and {engine.name} only serves"
             )
         changed["training"] = engine.training._replace(**changed["training"])
+    if flags := changed.pop("server", ""):
+        changed["serve"] = engine.serve and engine.serve._replace(command=f"{engine.serve.command} {flags}")
     return engine._replace(**changed)
 
 
@@ -306,11 +312,28 @@ def stated_kernels(engine: Engine) -> Iterator[tuple[str, YamlValue]]:
     if not engine.file or (packaged.is_file() and _packaged(packaged).kernels == engine.kernels):
         return
     while True:
-        like, kernels = kernels_of_file(files[-1])
+        like, kernels = _kernels_of_file(files[-1])
         yield from kernels
         if not like or (base := find(like, tuple(files))).parent == FOLDER:
             return
         files.append(base)
+
+
+def _kernels_of_file(path: Path) -> tuple[str, list[tuple[str, YamlValue]]]:
+    """The engine that a valid file is `like`, or "", and the kind and the name of each kernel that the file states."""
+    entries = read_yaml(path, EngineError, "an engine's YAML file").mapping()
+    kernels = [
+        ("experts" if kind == "expert_parallel" else kind, item)
+        for kind, of_kind in (entries["kernels"].mapping() if "kernels" in entries else {}).items()
+        for of_generation in levels(of_kind, GENERATIONS).values()
+        for listed in levels(of_generation, None).values()
+        for item in listed.items()
+    ]
+    if "collectives" in entries:
+        collectives = entries["collectives"].mapping()
+        own = [collectives["all_reduce"].mapping()["own"]] if "all_reduce" in collectives else []
+        kernels += [("collectives", item) for item in (*own, *filter(None, [collectives.get("else")]))]
+    return entries["like"].text() if "like" in entries else "", kernels
 
 
 def _is_among(path: Path, files: tuple[Path, ...]) -> bool:

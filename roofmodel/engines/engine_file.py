@@ -264,6 +264,14 @@ SERVE_FLAGS = (
 """What a flag or a setting of a server states."""
 
 
+class Halves(NamedTuple):
+    """The tokens from which a step of decodes, or one with prompts, is divided into two halves of its sequences: one
+    exchanges tokens with experts while the other one computes (`roofmodel/steps/overlap.py`)."""
+
+    decodes: int = 2
+    prompts: int = 2
+
+
 class Training(NamedTuple):
     """How an engine trains: how replicas exchange gradients unless the options say otherwise; the formats of the
     gradients that it sums and of the logits that the loss keeps, where they are not those of weights and activations;
@@ -331,8 +339,8 @@ KEYS = (
     "collectives", "prompts_first", "host", "memory", "serve", "training", "options", "default_for", "kernel_names",
     "backends", "runs_kernels_of", "benchmarks", "variants", "source",
 )  # fmt: skip
-VARIANT_KEYS = ("launch", "extra_kernels", "fuses", "training")
-"""What a variant can change."""
+VARIANT_KEYS = ("launch", "extra_kernels", "fuses", "training", "halves", "server")
+"""What a variant can change; `server` adds flags to the command of a server."""
 REQUIRED = ("name", "version", "kernels", "launch")  # without `like`
 RUNTIMES = ("eager", "megatron")
 OPTIONS = ("launch", "autocast")
@@ -409,23 +417,6 @@ def read(path: Path, load: Callable[[str], Mapping[str, Any]]) -> dict[str, Any]
             for source in entry.mapping().values():
                 source.text()
     return fields
-
-
-def kernels_of_file(path: Path) -> tuple[str, list[tuple[str, YamlValue]]]:
-    """The engine that a valid file is `like`, or "", and the kind and the name of each kernel that the file states."""
-    entries = read_yaml(path, EngineError, "an engine's YAML file").mapping()
-    kernels = [
-        ("experts" if kind == "expert_parallel" else kind, item)
-        for kind, of_kind in (entries["kernels"].mapping() if "kernels" in entries else {}).items()
-        for of_generation in _levels(of_kind, GENERATIONS).values()
-        for listed in _levels(of_generation, None).values()
-        for item in listed.items()
-    ]
-    if "collectives" in entries:
-        collectives = entries["collectives"].mapping()
-        own = [collectives["all_reduce"].mapping()["own"]] if "all_reduce" in collectives else []
-        kernels += [("collectives", item) for item in (*own, *filter(None, [collectives.get("else")]))]
-    return entries["like"].text() if "like" in entries else "", kernels
 
 
 def _base(value: YamlValue, load: Callable[[str], Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -514,7 +505,9 @@ def _training(value: YamlValue, required: Sequence[str] = ()) -> dict[str, Any]:
 
 def _variants(value: YamlValue) -> dict[str, dict[str, Any]]:
     """The values of an option of the engine, and the fields that each changes; of `training`, those that it states."""
-    read_field: Mapping[str, Callable[[YamlValue], Any]] = {"launch": _launch, "training": _training}
+    read_field: Mapping[str, Callable[[YamlValue], Any]] = {
+        "launch": _launch, "training": _training, "halves": _halves, "server": YamlValue.text,
+    }  # fmt: skip
     return {
         name: {
             key: read_field[key](entry) if key in read_field else _names(key, entry)
@@ -522,6 +515,10 @@ def _variants(value: YamlValue) -> dict[str, dict[str, Any]]:
         }
         for name, changed in value.mapping().items()
     }
+
+
+def _halves(value: YamlValue) -> Halves:
+    return Halves(**{name: entry.integer(low=2) for name, entry in value.mapping(Halves._fields).items()})
 
 
 def _benchmark_rule(value: YamlValue) -> BenchmarkRule:
@@ -560,15 +557,15 @@ def _kernels(kinds: Mapping[str, YamlValue]) -> dict[tuple[str, str, str], tuple
     """The names by kind, generation and formats: a list for all of them, or mappings by generation or formats."""
     kernels: dict[tuple[str, str, str], tuple[str, ...]] = {}
     for kind, of_kind in kinds.items():
-        for generation, of_generation in _levels(of_kind, GENERATIONS).items():
-            for formats, listed in _levels(of_generation, None).items():
+        for generation, of_generation in levels(of_kind, GENERATIONS).items():
+            for formats, listed in levels(of_generation, None).items():
                 kernels[kind, generation, formats] = tuple(item.text() for item in listed.items())
                 if not kernels[kind, generation, formats]:
                     raise listed.error(f"{listed.path} names no kernel")
     return kernels
 
 
-def _levels(value: YamlValue, names: tuple[str, ...] | None) -> dict[str, YamlValue]:
+def levels(value: YamlValue, names: tuple[str, ...] | None) -> dict[str, YamlValue]:
     """The entries of a mapping by generation (or, without `names`, by formats); one entry `any` for another value."""
     if not value.is_mapping:
         return {ANY: value}

@@ -287,10 +287,10 @@ def with_letters(tables: Sequence[Sequence[OperatorRow]]) -> list[list[tuple[str
 
 
 def replica_rows(phase: PhaseEstimate) -> Iterator[tuple[str, Number, float | None]]:
-    """What data-parallel training changes in the totals: name, seconds of the bound, expected seconds."""
-    replicas = phase.replicas
-    if replicas.hidden is None or replicas.hidden.value or phase.hidden_bound:
-        yield "hidden communication", -phase.hidden_bound, replicas.hidden and -float(replicas.hidden.value)
+    """What overlap and data-parallel training change in the totals: name, seconds of the bound, expected seconds."""
+    replicas, hidden = phase.replicas, phase.hidden_seconds
+    if hidden is None or hidden.value or phase.hidden_bound:
+        yield "hidden communication", -phase.hidden_bound, hidden and -float(hidden.value)
     for name, added in (
         ("copies of shards" if phase.step.parallel.zero > 1 else "copies of gradients", replicas.copies),
         ("contention", replicas.contention),

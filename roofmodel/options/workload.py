@@ -201,7 +201,8 @@ class Options(NamedTuple):
             "KEY=VALUE. attention=, gemm= and moe= select a kernel by a part of its name. For engines that train: "
             "launch=8us (host time per operator) or launch=graph. For torch: autocast=bf16 (weights in fp32). For "
             "torchtitan: compile=on, compile=model (without the loss) or compile=async-tp. For megatron: "
-            "gradients=bf16.",
+            "gradients=bf16. For sglang: two-batch-overlap=on (half of a step computes while the other half exchanges "
+            "tokens with experts). For vllm: two-batch-overlap=on.",
         ),
     ] = None
     logits: Annotated[

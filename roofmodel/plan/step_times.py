@@ -136,8 +136,8 @@ def _times(engine: ServingReplica, step: Step) -> StepTimes:
     staged = estimates_by_stage(engine.arch, engine.device, step, engine.work.engine)
     totals = slowest_values(staged)
     bound = totals["bound_seconds"]
-    names = ("expected_seconds", "expected_low_seconds", "expected_high_seconds", "expected_communication_seconds",
-             "expected_bubble_seconds")  # fmt: skip
+    names = ("expected_seconds", "expected_low_seconds", "expected_high_seconds",
+             "expected_communication_exposed_seconds", "expected_bubble_seconds")  # fmt: skip
     if totals["expected_seconds"] is None:
         names = ("bound_seconds", "bound_seconds", "bound_seconds", "communication_seconds", "bubble_seconds")
     activations = engine.own_memory

@@ -39,6 +39,7 @@ from roofmodel.steps.notes import (
     device_notes,
     eager_notes,
     exchange_notes,
+    halves_notes,
     kernel_notes,
     launch_notes,
     matmul_format_notes,
@@ -58,7 +59,7 @@ from roofmodel.steps.phase import (
     stage_time,
     without_cache,
 )
-from roofmodel.steps.placed import launches, power_notes, step_energy, sum_of, totals_of, under_load
+from roofmodel.steps.placed import NO_TIME, hidden_of, launches, power_notes, step_energy, sum_of, totals_of, under_load
 from roofmodel.timing.timing import Expected
 
 if TYPE_CHECKING:
@@ -200,6 +201,7 @@ def estimate(
             *_routing_notes(arch, work),
             *fitting,
             *(memory_notes(device, work, needed_total) if work.weights_known else ()),
+            *halves_notes(work, estimates),
             *kernel_notes(device, work, estimates),
             *slower,
             *exchange_notes(estimates),
@@ -409,7 +411,9 @@ def totals(phase: PhaseEstimate) -> dict[str, Any]:
     """
     values = totals_of(phase.placed) | {"bound_seconds": phase.bound_seconds}
     expected, (peak, bandwidth) = phase.expected, phase.ceilings
-    exchanged, hidden, added = sum_of(phase.exchanges), phase.replicas.hidden, phase.replicas.added
+    exchanged, hidden, added = sum_of(phase.exchanges), phase.hidden_seconds, phase.replicas.added
+    if exchanged and (own := hidden_of(phase.exchanges)) is not NO_TIME:
+        exchanged = exchanged + own
     seconds, images = expected and plain(expected.value), phase.sequences
     return {
         **values,

@@ -344,6 +344,31 @@ CACHED = (
 """The kinds whose stored format is that of the KV cache; of the others, it is that of the weights."""
 
 
+def halves_notes(work: Workload, estimates: Sequence[PhaseEstimate]) -> Iterator[Text]:
+    """Phases that an engine with halves does not divide, and those that take longer as halves."""
+    if work.engine.halves is None:
+        return
+    from roofmodel.steps.overlap import exchanges_with_experts
+
+    for phase in estimates:
+        step, before, after = phase.step, phase.undivided_seconds, phase.kernel_seconds
+        of_replica = f"{step.batch} sequence{'s' if step.batch > 1 else ''} of a replica"
+        if before is None or after is None:
+            if not any(map(exchanges_with_experts, phase.placed)):
+                yield (
+                    f"{step.phase} is not divided into halves: it exchanges no tokens with experts, which replicas "
+                    "share with --dp and --ep"
+                )
+        elif before == after:
+            yield f"{step.phase} of {of_replica} is not divided into halves: it has too few sequences or tokens"
+        elif after.value > before.value:
+            yield WarningNote(
+                f"{step.phase} of {of_replica} is expected to take longer as two halves, {units.seconds(after.value)} "
+                f"instead of {units.seconds(before.value)} in kernels: each half reads the weights of layers with "
+                "experts and has the latency of each kernel and exchange"
+            )
+
+
 def kernel_notes(device: Device, work: Workload, estimates: Sequence[PhaseEstimate]) -> Iterator[AnswerNote]:
     """The basis of expected times, and kernels with parameters of other formats or other kernels."""
     timing = Timing(device, work.engine)

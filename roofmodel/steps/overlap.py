@@ -1,4 +1,6 @@
-"""What an engine overlaps in a training step with tensor or data parallelism (`training.overlaps` of its file).
+"""What an engine overlaps: in a training step (`training.overlaps` of its file), and in inference two halves of a step.
+
+In a training step with tensor or data parallelism:
 
 - `gradients`: gradients are reduced bucket by bucket during the backward pass of the last microbatch; the last bucket
   follows it. Megatron-LM's buckets have 40 M parameters, or 1 M for each replica if that is more
@@ -28,17 +30,49 @@
 
 What overlap costs is at most what it hides, so that it never makes a step slower. Exchanges of gradients and weights
 cost nothing here.
+
+In inference, a step can be two halves of the sequences of a replica, of which one exchanges tokens with the experts
+while the other one computes (`halves`: SGLang's two-batch overlap, vLLM's dual batch overlap).
+
+Layers with an all-to-all to experts run twice, each time with one half; both read all weights. Other layers, the
+embedding and the head run once. In a layer with experts, let both halves together take
+
+    a  for attention and all else outside the experts        d  for the dispatch to the experts
+    f  for the routed experts                                e  for the exchange of their outputs
+
+on a stream for kernels and on one for exchanges. The halves A and B take turns:
+
+    kernels     A attention     B attention     A experts     B experts
+    exchanges   B outputs       A dispatch      B dispatch    A outputs
+
+B's outputs are those of the layer before. A turn ends when its kernels and its exchange have ended, since the next one
+needs both, so that the layer takes
+
+    max(a/2, e/2) + max(a/2, d/2) + max(f/2, d/2) + max(f/2, e/2)
+
+which is at least a + f and at least d + e. It hides min(a, d)/2 + min(f, d)/2 of the dispatch and min(f, e)/2 +
+min(a', e)/2 of the outputs, where a' is that of the next layer. Before a layer without experts, and after the last one,
+nothing hides B's outputs. Kernels take longer beside an exchange, as with DistributedDataParallel
+(`timing/collectives.py`), at most by what is hidden.
+
+This is the order of SGLang's prefill (`_compute_moe_deepseek_blog_prefill` in
+`sglang/srt/batch_overlap/operations_strategy.py`). In its decode, the dispatch runs beside the shared experts and the
+projections of attention, and the outputs beside the core of attention. Of an odd number of sequences, both halves are
+computed as the larger one. A prompt that is alone in its step is not divided.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import takewhile
+from typing import Any
 
 from roofmodel.counting.workload import Step
+from roofmodel.engines.engine_file import Halves
 from roofmodel.models.architecture import ReferenceCode
-from roofmodel.numbers.algebra import Number, is_just, maximum, minimum
+from roofmodel.numbers.algebra import Number, ceil_div, either, is_just, maximum, minimum
 from roofmodel.steps.placed import NO_TIME, Placed, ReplicaTimes, sum_of
 from roofmodel.steps.placed import placed as placed_on
 from roofmodel.steps.replicas import is_of_shards
@@ -228,3 +262,129 @@ def _buckets(exchanges: Iterable[Placed], step: Step) -> Number:
 def _hidden(exchanged: Expected, share: Number, computed: Expected) -> Expected:
     """What computation hides of an exchange, of which only a share can overlap."""
     return Expected(*(minimum(share * sent, seconds) for sent, seconds in zip(exchanged, computed, strict=True)))
+
+
+# --- Halves of a step of inference ------------------------------------------------------------------
+
+
+def exchanges_with_experts(each: Placed) -> bool:
+    """Whether the operator sends tokens to experts on other GPUs, or their outputs back."""
+    collective = each.operator.collective
+    return collective is not None and collective.name == "alltoall" and not is_just(collective.experts, 0)
+
+
+def is_dispatch(exchange: Placed) -> bool:
+    """Whether an exchange with experts sends tokens to them."""
+    return exchange.operator.name.endswith("dispatch")
+
+
+def half_step(step: Step) -> Step:
+    """The larger half of a step; beside decodes, half of the tokens of each prompt after the mean of both contexts."""
+    chunk = step.chunk
+    if chunk is not None:
+        half = ceil_div(chunk.tokens, 2)
+        chunk = chunk._replace(tokens=half, context=chunk.context + ceil_div(chunk.tokens, 4))
+    return step._replace(batch=ceil_div(step.batch, 2), chunk=chunk)
+
+
+def is_divided(step: Step, stage: str, halves: Halves) -> Any:
+    """Whether the engine divides a stage of the step; elementwise for arrays."""
+    decodes = step.phase == "decode" or stage == "decodes"
+    tokens = step.batch * (1 if stage == "decodes" else step.tokens)
+    least = halves.decodes if decodes and step.chunk is None else halves.prompts
+    if step.chunk is not None:
+        tokens = tokens + step.chunk.batch * step.chunk.tokens
+    return (step.batch >= 2) & (tokens >= least)
+
+
+def in_halves(whole: Sequence[Placed], half: Sequence[Placed], step: Step, timing: Timing) -> list[Placed]:
+    """The operators of a step with the times of both halves, and what the kernels of one hide of the other's exchanges.
+
+    `half` has the same operators of a `half_step`.
+    """
+    halves, found = timing.engine.halves, list[Placed]()
+    assert halves is not None
+    layers_of = {each.operator.stage: _divided_layers(whole, each.operator.stage) for each in whole}
+    for one, two in zip(whole, half, strict=True):
+        layers = layers_of[one.operator.stage]
+        part = len(layers & {*(one.operator.layers or ())}) / len(one.operator.layers or (0,))
+        found.append(_both(one, two, part, is_divided(step, one.operator.stage, halves)) if part else one)
+    for stage, layers in layers_of.items():
+        places = [place for place, each in enumerate(found) if each.operator.stage == stage]
+        hidden = _hidden_by_other_half([found[place] for place in places], layers, timing)
+        applies = is_divided(step, stage, halves)
+        for place, each in zip(places, hidden, strict=True):
+            if each is not NO_TIME:
+                times = Expected(*(either(applies, saved, 0.0) for saved in each))
+                found[place] = found[place]._replace(hidden=times)
+    return found
+
+
+def _divided_layers(own: Sequence[Placed], stage: str) -> set[int]:
+    """The layers of a stage that exchange tokens with experts."""
+    of_stage = (each for each in own if each.operator.stage == stage and exchanges_with_experts(each))
+    return {layer for each in of_stage for layer in each.operator.layers or ()}
+
+
+def _both(whole: Placed, half: Placed, part: float, applies: Any) -> Placed:
+    """An operator with the time of two halves in a part of its layers, where it is divided."""
+
+    def twice(own: Expected | None, other: Expected | None) -> Expected | None:
+        if own is None or other is None:
+            return None
+        times = (1 - part) * own + 2 * part * other
+        return Expected(*(either(applies, two, one) for one, two in zip(own, times, strict=True)))
+
+    energy = whole.energy
+    if energy is not None and half.energy is not None:
+        work = (1 - part) * energy.work + 2 * part * half.energy.work
+        energy = energy._replace(work=either(applies, work, energy.work))
+    run = whole.run._replace(expected=twice(whole.run.expected, half.run.expected))
+    return whole._replace(expected=twice(whole.expected, half.expected), run=run, energy=energy)
+
+
+def _hidden_by_other_half(own: Sequence[Placed], layers: set[int], timing: Timing) -> list[Expected]:
+    """What kernels hide of one occurrence of each operator, less what they take longer meanwhile."""
+    hidden = [NO_TIME] * len(own)
+    if sum_of(own) is None:
+        return hidden
+    in_layer = {
+        layer: tuple(place for place, each in enumerate(own) if layer in (each.operator.layers or ()))
+        for layer in layers
+    }
+    times = {places: _layer_times(own, places) for places in {*in_layer.values()}}
+    for place, each in enumerate(own):
+        if each.expected is None or not exchanges_with_experts(each):
+            continue
+        next_layers = Counter((in_layer[n], in_layer.get(n + 1)) for n in each.operator.layers or ())
+        for (places, following), many in next_layers.items():
+            attention, experts = times[places]
+            if not is_dispatch(each):  # the outputs run beside the attention of the next layer
+                attention = NO_TIME if following is None else times[following][0]
+            sent = _in_a_layer(each)
+            saved = 0.5 * (_hidden(sent, 1, attention) + _hidden(sent, 1, experts))
+            hidden[place] = hidden[place] + many / each.operator.count * saved
+        share = hidden[place].value / maximum(each.expected.value, 1e-30)
+        slower = 1 / each.operator.count * _contention([each], share, timing)
+        hidden[place] = hidden[place] + -1 * _hidden(hidden[place], 1, slower)
+    return hidden
+
+
+def _layer_times(own: Sequence[Placed], places: Sequence[int]) -> tuple[Expected, Expected]:
+    """The times of all kernels of a layer: outside the routed experts, and of these, between their two exchanges."""
+    others, experts, is_between = NO_TIME, NO_TIME, False
+    for place in places:
+        each = own[place]
+        if exchanges_with_experts(each):
+            is_between = is_dispatch(each)
+        elif each.operator.collective is None and is_between:
+            experts = experts + _in_a_layer(each)
+        elif each.operator.collective is None:
+            others = others + _in_a_layer(each)
+    return others, experts
+
+
+def _in_a_layer(each: Placed) -> Expected:
+    """The time of an operator in one of its layers, in all passes and microbatches."""
+    own: Expected = each.expected or NO_TIME
+    return Expected(*(each.operator.count / len(each.operator.layers or (0,)) * seconds for seconds in own))

@@ -10,16 +10,13 @@ slowest stage sets the pace, and idles while the pipeline fills and drains:
 
 That is (m + p - 1) t where p stages take equally long: the bubble is (p - 1) / m of the time without it, and v model
 chunks per stage (interleaved schedule) divide it by v (Narayanan et al., arXiv 2104.04473, section 2.2). Decodes form
-a pipeline too: the next token of a microbatch starts when the last stage has finished the previous one, so a step takes
-
-    max(m t, T)
+a pipeline too: the next token of a microbatch starts when the last stage has finished the previous one: max(m t, T).
 
 The estimate is that of the stage with the longest bound, so that its FLOPs and bytes do not depend on the engine. Where
 these times are longer for another stage, because its kernels are slow in an engine, the stage waits for the difference.
 
-Work that runs once per step (gradient exchange and optimizer) is added. Sends do not overlap with computation in an
-expected time. A bound is the larger of the sum of the collectives and the sum of the other operators, because engines
-overlap them.
+Work that runs once per step (gradient exchange and optimizer) is added. Sends do not overlap in an expected time. A
+bound is the larger of the sum of the collectives and that of the other operators, because engines overlap them.
 
 The parts of a phase are prefill and decodes of generation, or forward, backward and optimizer. The prefill gives the
 first token, and each decode one token more:
@@ -52,6 +49,7 @@ from roofmodel.steps.placed import (
     Placed,
     ReplicaTimes,
     by_kernel,
+    hidden_of,
     launches,
     placed,
     seconds_by_kind,
@@ -111,6 +109,7 @@ class PhaseEstimate(NamedTuple):
     replicas: ReplicaTimes = ReplicaTimes()  # data-parallel training
     buffers: int = 0  # of batch norms
     power: Power | None = None  # of the device
+    undivided_seconds: Expected | None = None  # of all kernels, where the engine divides the step into halves
 
     @property
     def stages(self) -> tuple[str, ...]:
@@ -243,6 +242,11 @@ class PhaseEstimate(NamedTuple):
         return busy.value - kernels.value if busy and kernels else 0.0
 
     @property
+    def hidden_seconds(self) -> Expected | None:  # of the collectives
+        own = hidden_of(self.placed)  # of halves in inference
+        return self.replicas.hidden if own is NO_TIME else own
+
+    @property
     def work_seconds(self) -> Expected | None:
         """The time of its kernels and of the wrapper of data-parallel replicas, without the hidden communication."""
         added, hidden = self.replicas.added, self.replicas.hidden
@@ -330,7 +334,22 @@ def phase_estimate(
         code=arch.code if step.phase == "train" else ReferenceCode(fp32_softmax=arch.code.fp32_softmax),
         buffers=_buffers(arch) if step.phase == "train" else 0,
     )
-    return timed(phase, Timing(device, engine), similar)
+    return _divided(timed(phase, Timing(device, engine), similar), arch, Timing(device, engine))
+
+
+def _divided(phase: PhaseEstimate, arch: Architecture, timing: Timing) -> PhaseEstimate:
+    """The phase as two halves that overlap, where the engine divides it."""
+    if timing.engine.halves is None or phase.step.phase == "train":
+        return phase
+    from roofmodel.steps.overlap import exchanges_with_experts, half_step, in_halves
+
+    if not any(map(exchanges_with_experts, phase.placed)):
+        return phase
+    step = half_step(phase.step)
+    own = placed(phases.operators(arch, step), timing.device, step.widths.compute)
+    half = timed(PhaseEstimate(step, own, code=phase.code), timing)
+    halves = tuple(in_halves(phase.placed, half.placed, phase.step, timing))
+    return phase._replace(placed=halves, kernel_seconds=sum_of(halves), undivided_seconds=phase.kernel_seconds)
 
 
 def _operators_and_eager(
@@ -355,10 +374,10 @@ def pass_time(
     arch: Architecture, device: Device, step: Step, engine: Engine, operators: Iterable[Operator]
 ) -> StageTime:
     """Bound and expected time of one inference pass on a GPU, from its operators."""
-    on_device = placed(operators, device, step.widths.compute)
-    phase = PhaseEstimate(step, on_device, code=ReferenceCode(fp32_softmax=arch.code.fp32_softmax))
-    timed_phase = timed(phase, Timing(device, engine))
-    return StageTime(timed_phase.bound_seconds, timed_phase.expected)
+    own = placed(operators, device, step.widths.compute)
+    phase = PhaseEstimate(step, own, code=ReferenceCode(fp32_softmax=arch.code.fp32_softmax))
+    phase = _divided(timed(phase, Timing(device, engine)), arch, Timing(device, engine))
+    return StageTime(phase.bound_seconds, phase.expected)
 
 
 def timed(phase: PhaseEstimate, timing: Timing, similar: SimilarSteps | None = None) -> PhaseEstimate:
@@ -386,9 +405,6 @@ def timed(phase: PhaseEstimate, timing: Timing, similar: SimilarSteps | None = N
         placed=tuple(placed), kernel_seconds=sum_of(placed), launch=launch, replicas=replicas, host=engine.host,
         power=timing.device.power,
     )  # fmt: skip
-
-
-# --- Totals -----------------------------------------------------------------------------------------
 
 
 def _memory_seconds(section: Sequence[Placed]) -> Number:

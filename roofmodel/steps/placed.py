@@ -40,6 +40,7 @@ class Placed(NamedTuple):
     fused_into: tuple[str, ...] = ()
     kernel: Placement | None = None
     computes: tuple[str, ...] = ()  # the operators of `kernel`
+    hidden: Expected = NO_TIME  # of an exchange: what kernels beside it hide in inference (`overlap.py`)
 
     @property
     def extra_kernels(self) -> tuple[ExtraKernel, ...]:
@@ -132,7 +133,7 @@ def total_cost(placed: Iterable[Placed]) -> Cost:
 def sum_of(placed: Iterable[Placed], hidden: Expected = NO_TIME) -> Expected | None:
     """The sum of the expected times over all occurrences of all operators; None where one is unknown.
 
-    `hidden` is the time of collectives that overlaps with kernels.
+    `hidden` is the time of collectives that overlaps with kernels, besides what each one states.
 
     The intervals of kernels add: their errors have common causes, such as the version of the library. Only this sum
     contains 80 % of the measured steps on one GPU (docs/accuracy.md). Collectives were measured separately, on other
@@ -146,8 +147,15 @@ def sum_of(placed: Iterable[Placed], hidden: Expected = NO_TIME) -> Expected | N
         if each.operator.collective is None:
             kernels = kernels + time
         else:
+            if each.hidden is not NO_TIME:
+                time = time + -each.operator.count * each.hidden
             exchanges = time if exchanges is None else exchanges + time
     return kernels if exchanges is None else independent_sum(kernels, exchanges + -1 * hidden)
+
+
+def hidden_of(placed: Iterable[Placed]) -> Expected:
+    """What kernels hide of the collectives among these operators, over all occurrences."""
+    return sum((each.operator.count * each.hidden for each in placed if each.hidden is not NO_TIME), NO_TIME)
 
 
 def launches(placed: Iterable[Placed]) -> Number:

@@ -35,6 +35,7 @@ from roofmodel.steps.estimate import totals
 from roofmodel.steps.notes import (  # fmt: skip
     device_notes,
     exceeds_positions,
+    halves_notes,
     kernel_notes,
     weight_format_notes,
 )
@@ -323,7 +324,9 @@ def _case(
     timed = [*kernel_notes(device, work, [phase]), *power_notes(device, work.options, [])]
     notes |= dict.fromkeys([*remarks, *device_notes(device, work), *formats, *routed, *timed])
     smallest, _ = workload(arch, device, **{**chosen, **{name: min(values) for name, values in lengths.items()}})
-    if slowest_stage(arch, device, smallest.steps()[0], work.engine).launch_bound:
+    of_smallest = slowest_stage(arch, device, smallest.steps()[0], work.engine)
+    notes |= dict.fromkeys(halves_notes(work, [of_smallest, phase]))
+    if of_smallest.launch_bound:
         notes[
             AnswerNote(
                 f"{step.phase} is launch-bound at small sizes: the host's launches take the same time on every "

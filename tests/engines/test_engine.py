@@ -111,7 +111,7 @@ def test_an_unknown_engine_is_an_error_with_a_name_that_works(name: Any, message
 @pytest.mark.parametrize(
     ("engine", "option", "message"),
     [
-        ("vllm", "launch=8us", "vLLM has no option 'launch'; known: gemm, attention, moe"),
+        ("vllm", "launch=8us", "vLLM has no option 'launch'; known: two-batch-overlap, gemm, attention, moe"),
         ("vllm", "attention=fa7", "vLLM has no attention kernel 'fa7'; known: vllm_flash_attn_fa3"),
         ("torch", "launch=8", "launch: '8' has no unit|launch: "),
         ("vllm", "attention=fa3,attention=fa4", "attention is given twice, with fa3 and fa4"),

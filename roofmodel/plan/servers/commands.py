@@ -44,7 +44,7 @@ def with_commands(
     plan: ServingPlan, arch: Architecture, devices: Sequence[Device], request: ServiceRequest
 ) -> ServingPlan:  # fmt: skip
     """The plan with the command of each candidate."""
-    serve, server = Engine.load(plan.service.engine).serve, server_of(arch, request)
+    serve, server = Engine.load(plan.service.engine, plan.service.engine_option).serve, server_of(arch, request)
     by_id = {device.id: device for device in devices}
 
     def command(entry: Ranked) -> Ranked:
@@ -162,7 +162,7 @@ def _places(sizes: Sequence[int], device: Device) -> Iterator[_Place]:
 def plan_script(plan: ServingPlan) -> str:
     """The script of the best candidate. Raises WorkloadError where it has no command."""
     entry = plan.ranked[0] if plan.ranked else None
-    serve = Engine.load(plan.service.engine).serve
+    serve = Engine.load(plan.service.engine, plan.service.engine_option).serve
     if entry is None or entry.serve_command is None or serve is None:
         raise WorkloadError(
             "there is no command to write: ", "no layout fits" if entry is None else
