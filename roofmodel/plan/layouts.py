@@ -198,7 +198,7 @@ def formats(
             continue
         working = half if FORMATS[dtype].bits < 16 else dtype
         for weights, kv, activations in product(
-            restrictions.get("weights") or (quantized,),
+            restrictions.get("weights") or (None,),  # those of the checkpoint, which can differ by module
             restrictions.get("kv") or dict.fromkeys((cache or working, *caches)),
             restrictions.get("activations") or (working,),
         ):

@@ -330,8 +330,10 @@ def _notes(serving_plan: ServingPlan, pieces: Sequence[Piece], prices: Mapping[s
         )  # fmt: skip
     elif not serving_plan.meets and serving_plan.ranked:
         nearest, targets = serving_plan.ranked[0].candidate, serving_plan.service.targets
+        searched = "" if serving_plan.complete else " that was searched"
         yield WarningNote(
-            f"no layout meets the targets; the nearest is {_described(nearest)}: {violation_text(nearest, targets)}",
+            f"no layout{searched} meets the targets; the nearest is {_described(nearest)}: "
+            f"{violation_text(nearest, targets)}",
             *_reachable_rate(serving_plan),
         )
     busy = [entry.rank for entry in serving_plan.ranked if entry.candidate.prefill and entry.candidate.prefill.limits]

@@ -298,7 +298,8 @@ def _together(
 def _with_first_requests(loop: LoopResult) -> LoopResult:
     """The means of a benchmark: over the requests of the steady state and the first one of each client."""
     later = (loop.first_ttft - loop.ttft) / REQUESTS_PER_CLIENT
-    return loop._replace(ttft=loop.ttft + later, latency=loop.latency + later)
+    waiting = loop.waiting + (loop.first_waiting - loop.waiting) / REQUESTS_PER_CLIENT
+    return loop._replace(ttft=loop.ttft + later, latency=loop.latency + later, waiting=waiting)
 
 
 def _ordered(times: Mapping[str, ServiceTimes]) -> tuple[ServiceTimes, ServiceTimes, ServiceTimes]:

@@ -98,6 +98,7 @@ class LoopResult(NamedTuple):
 
     requests: int
     first_ttft: float  # of the first requests, which all arrive together
+    first_waiting: float
     ttft: float
     tpot: float
     latency: float
@@ -207,7 +208,7 @@ class _Loop:
         self.sums = [0.0] * 5  # TTFT, TPOT, latency, waiting, and decode steps
         self.means = [0.0] * 4  # sums over decode steps: sequences, context, prompt tokens, steps with prompt tokens
         self.prefill_seconds = 0.0  # in which engines that only compute prompts do so
-        self.began, self.ended, self.first_ttft = 0.0, 0.0, 0.0
+        self.began, self.ended, self.first_ttft, self.first_waiting = 0.0, 0.0, 0.0, 0.0
 
     def run(self) -> LoopResult:
         if self.load.rate:
@@ -230,13 +231,14 @@ class _Loop:
         ttft, tpot, latency, waiting, steps = self.sums
         decodes, context, tokens, chunks = self.means
         n, duration = self.counted, self.ended - self.began
-        first_ttft = self.first_ttft / self.load.sequences
+        first_ttft, first_waiting = self.first_ttft / self.load.sequences, self.first_waiting / self.load.sequences
         busy = None
         if self.load.separate:  # the last step ends after the time that is counted
             busy = min(1.0, self.prefill_seconds / (duration * len(self.prefillers)))
         return LoopResult(
-            n, first_ttft, ttft / n, tpot / n, latency / n, waiting / n, tuple(sorted(self.gaps.items())),
-            decodes / steps, context / decodes, tokens / steps, chunks / steps, duration, busy,
+            n, first_ttft, first_waiting, ttft / n, tpot / n, latency / n, waiting / n,
+            tuple(sorted(self.gaps.items())), decodes / steps, context / decodes, tokens / steps, chunks / steps,
+            duration, busy,
         )  # fmt: skip
 
     @property
@@ -330,6 +332,7 @@ class _Loop:
         request.first_token = self.clock
         if request.number < self.load.sequences:
             self.first_ttft += self.clock - request.arrival
+            self.first_waiting += request.waited
         heappush(engine.running, (engine.decoded + request.steps, request.number, request))
         engine.cached += request.cached + request.prompt + 1
 

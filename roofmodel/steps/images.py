@@ -52,7 +52,9 @@ def prompt_images(arch: Architecture, options: Options) -> PromptImages:
 
 def _tower(arch: Architecture) -> VisionTower:
     if arch.vision is None:
-        raise WorkloadError(Option("phase", "vision"), f": {arch.name} does not read images")
+        raise WorkloadError(
+            Option("phase", "vision"), f": the config of {arch.name} has no vision tower (vision_config)"
+        )
     return vision_tower(*arch.vision)
 
 

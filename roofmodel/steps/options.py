@@ -505,7 +505,9 @@ def _phases(arch: Architecture, phase: str | None) -> tuple[Phase, ...]:
     if phase not in known_phases:
         if phase in get_args(Phase):
             if arch.generates:
-                raise WorkloadError(Option("phase", phase), f": {arch.name} does not read images")
+                raise WorkloadError(
+                    Option("phase", phase), f": the config of {arch.name} has no vision tower (vision_config)"
+                )
             kind = "reads images" if arch.image else "classifies text" if arch.causal else "is an encoder"
             raise WorkloadError(
                 Option("phase", phase),
@@ -514,7 +516,9 @@ def _phases(arch: Architecture, phase: str | None) -> tuple[Phase, ...]:
                 " or ",
                 Option("phase", "train"),
             )
-        raise WorkloadError(Option("phase"), f": unknown phase {shorten(phase)}{choices(as_text(phase), known_phases)}")
+        raise WorkloadError(
+            Option("phase"), f": unknown phase {shorten(phase)}{choices(as_text(phase), (*known_phases, SERVE))}"
+        )
     return (phase,)
 
 

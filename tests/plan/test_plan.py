@@ -623,3 +623,15 @@ def test_auto_is_the_format_of_the_checkpoint_as_in_an_estimate(dtype: str | Non
 def test_a_model_that_does_not_generate_is_refused() -> None:
     with pytest.raises(WorkloadError, match="does not generate text"):
         plan(hub.load("bert-base-uncased"), [Device.load("a100")], gpus=1, isl=128, osl=8)
+
+
+def test_a_plan_has_the_weights_of_the_checkpoint() -> None:
+    """In DeepSeek-V4-Flash the experts are in mxfp4, other matrices in fp8 by blocks: a plan keeps both."""
+    options = {"tp": 4, "dtype": "fp8", "kv": "fp8", "activations": "bf16", "engine": "sglang"}
+    planned = roofmodel.plan(
+        "deepseek-v4-flash", "h200", gpus=4, isl=1024, osl=128, mode="mixed", **{**options, "tp": [4], "ep": [1]}
+    ).to_dict()["candidates"][0]
+    memory = roofmodel.estimate(
+        "deepseek-v4-flash", "h200", phase="serve", isl=1024, osl=128, concurrency=planned["batch"], **options
+    ).to_dict()["memory"]
+    assert planned["memory"] == pytest.approx(memory["needed"], rel=0.03)

@@ -69,6 +69,8 @@ def test_the_first_requests_wait_for_each_others_prompts() -> None:
     prefill = estimate("llama-3.1-8b", "h100", phase="prefill", seq=512, batch=16).totals["prefill"]
     assert many["first_ttft_seconds"] == pytest.approx(2.5 * prefill["expected_seconds"] + 0.0215, rel=0.15)
     assert many["ttft_seconds"] > 0.1 * many["first_ttft_seconds"]
+    crowded = totals(concurrency=64, max_seqs=8)  # most requests wait for one of 8 places
+    assert crowded["ttft_seconds"] > crowded["wait_seconds"] > 0.9 * crowded["ttft_seconds"]
     assert at_rate(1)["first_ttft_seconds"] is None
 
 

@@ -60,7 +60,7 @@ def test_a_text_model_ignores_images_with_a_note() -> None:
 @pytest.mark.parametrize(
     ("model", "options", "message"),
     [
-        ("gpt2", {"phase": "vision"}, 'phase="vision": openai-community/gpt2 does not read images'),
+        ("gpt2", {"phase": "vision"}, 'phase="vision": the config of openai-community/gpt2 has no vision tower'),
         (MODEL, {"phase": "vision", "image": "1024x"}, 'pixels of a side, or width x height; try image="1024x768"'),
         (MODEL, {"image": "0x768"}, "image is '0x768'"),
         (MODEL, {"images": 0}, "images is 0"),
