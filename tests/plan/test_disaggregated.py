@@ -218,7 +218,7 @@ def test_the_batch_is_no_cause_against_mixed_steps() -> None:
 
 def test_a_plan_names_the_engines_that_limit_each_rate() -> None:
     found = plan(
-        hub.load("llama-3.1-70b"), [Device.load("b200")], gpus=8, isl=4096, osl=512, ttft="500ms", tpot="30ms",
+        hub.load("llama-3.1-70b"), [Device.load("h200")], gpus=8, isl=4096, osl=512, ttft="500ms", tpot="30ms",
         mode="disaggregated", dtype="fp8", pp=1,
     )  # fmt: skip
     first, *others = found.ranked
