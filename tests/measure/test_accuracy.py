@@ -81,9 +81,9 @@ OPERATIONS = {  # device, table: limits of the mean absolute error of expected t
 WHOLE_MODELS = {  # row: limit of the mean absolute error of expected times in %
     # 11, 6, 6 and 7 with constants of TensorRT-LLM 0.9 that were fitted to Falcon-180B's rows, which are among these
     "served on one GPU: TTFT": 12,
-    "served on one GPU: TPOT": 10,
+    "served on one GPU: TPOT": 7,
     "served on 2 to 8 GPUs: TTFT": 9,
-    "served on 2 to 8 GPUs: TPOT": 21,
+    "served on 2 to 8 GPUs: TPOT": 11,
     # 16 with NCCL's all-reduces; FasterTransformer's rows are predicted with TensorRT-LLM's own ones
     "requests on 1 to 32 A100s": 18,
     # 15 with the fusions of an inference engine for FasterTransformer; torch's graph has none
