@@ -12,7 +12,7 @@ from roofmodel.devices.device import Device, Hardware
 from roofmodel.errors import Option, Text, WorkloadError, joined
 from roofmodel.options import values
 from roofmodel.options.signature import checked, lists_request
-from roofmodel.options.values import Model, PathLike, ProgressCallback, declared_options, no_progress
+from roofmodel.options.values import Model, PathLike, PlanKind, ProgressCallback, declared_options, no_progress
 from roofmodel.options.workload import DECLARED, TRAINING
 from roofmodel.plan.request import ServiceRequest, TrainingRequest, request_of, restrictions
 from roofmodel.report.base import PICTURES, Result
@@ -211,8 +211,9 @@ def _run(
     needed = {name: declared.example for name, declared in _needed(train).items()}
     if foreign and not needed.keys() <= applicable.given.keys():
         raise WorkloadError(*_not_together(foreign, train, needed))
-    searched = {name: call.given[name] for name in foreign if name in DECLARED}
-    restrictions(searched, "service" if train else "training")  # an ignored value is checked, too
+    other: PlanKind = "service" if train else "training"
+    searched = {name: call.given[name] for name in foreign if name in DECLARED and other in DECLARED[name].plans}
+    restrictions(searched, other)  # an ignored value is checked, too
     check_outputs(TrainingPlanReport if train else PlanReport, output, applicable.inputs)
     with search_progress() as callback:
         report = applicable(progress=callback)
