@@ -159,14 +159,15 @@ CELLS = {
 
 
 def readings(text: str) -> set[Decimal]:
-    """The number in a text with a decimal point or comma; the other mark is ignored."""
+    """The number in a text with a decimal point or comma; the other mark is ignored. `5%` is 0.05."""
     total = re.sub(r"\(.*\)\s*$", "", text).strip()
+    total, parts = (total[:-1].rstrip(), 100) if total.endswith("%") else (total, 1)
     plain = re.sub(r"(?<=\d)[\s'’](?=\d)", "", total)
     found = set()
     for mark, other in ((".", ","), (",", ".")):
         written = plain.replace(other, "").replace(mark, ".")
         if re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?", written, re.ASCII):
-            found.add(Decimal(written))
+            found.add(Decimal(written) / parts)
     return found
 
 
