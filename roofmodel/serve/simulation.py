@@ -98,7 +98,7 @@ class LoopResult(NamedTuple):
 
     requests: int
     first_ttft: float  # of the first requests, which all arrive together
-    first_waiting: float
+    first_waiting: float  # of these, part of their TTFT
     ttft: float
     tpot: float
     latency: float

@@ -79,8 +79,8 @@ TOTALS = Table(
         ),
         Column(
             "wait_seconds", "wait", SECONDS, lambda s: s.expected and s.expected.waiting, priority=2,
-            meaning="mean time between the arrival at the engine and the first chunk of the prompt, and for a place in "
-            "a decode engine, without the first requests of all clients",
+            meaning="the part of `ttft_seconds` between the arrival at the engine and the first chunk of the prompt, "
+            "and for a place in a decode engine",
         ),
         Column(
             "transfer_seconds", unit=SECONDS, value="prefill.transfer",
