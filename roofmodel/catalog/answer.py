@@ -14,7 +14,7 @@ from roofmodel.errors import Command, Option
 from roofmodel.models.architecture import Architecture, Fact
 from roofmodel.models.families import Family, family_of
 from roofmodel.models.fields import CORE
-from roofmodel.models.hub import Checkpoint, load
+from roofmodel.models.hub import Checkpoint, from_entry
 from roofmodel.models.served import SERVED
 from roofmodel.numbers import units
 from roofmodel.report.document import Block, Document, Heading, Paragraph, Rows
@@ -52,7 +52,7 @@ class CountedModel(NamedTuple):
     @classmethod
     def of(cls, entry: Checkpoint) -> CountedModel:
         """Count the parameters of a packaged model."""
-        return cls(entry, *parameters(load(entry.id)))
+        return cls(entry, *parameters(from_entry(entry)))
 
 
 MODELS = Table(

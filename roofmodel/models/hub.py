@@ -95,7 +95,7 @@ def load(model: str | os.PathLike[str], family: str | None = None, head: str | N
         return _from_path(expand(model), family, head)
     entry = packaged(model)
     if entry is not None:
-        return _from_entry(entry, family, head)
+        return from_entry(entry, family, head)
     if os.path.exists(model):
         return _from_path(Path(model), family, head)
     if model.endswith((".json", ".yaml", ".yml")):
@@ -103,7 +103,7 @@ def load(model: str | os.PathLike[str], family: str | None = None, head: str | N
     if cached := _in_local_cache(model):
         return _from_file(cached, model, family, head)
     if tuned := fine_tuned(model):
-        return _from_entry(tuned, family, head, model)
+        return from_entry(tuned, family, head, model)
     if re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", model):
         return _from_file(_from_hub(model), model, family, head)
     raise UnknownModel(_unknown(model))
@@ -173,7 +173,7 @@ def _entry(path: Path) -> Checkpoint:
     return Checkpoint(**{**fields, "aliases": tuple(fields["aliases"])})
 
 
-def _from_entry(entry: Checkpoint, family: str | None, head: str | None = None, tuned: str = "") -> Architecture:
+def from_entry(entry: Checkpoint, family: str | None = None, head: str | None = None, tuned: str = "") -> Architecture:
     """The Architecture of an entry; `tuned` is the name of a model that is fine-tuned from it."""
     if entry.config["model_type"] == DESCRIBED:
         arch = _described(entry, family, head)

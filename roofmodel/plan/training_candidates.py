@@ -30,9 +30,8 @@ from roofmodel.plan.ranking import (
     ties,
 )
 from roofmodel.steps.options import workload
+from roofmodel.steps.training_options import DAY
 from roofmodel.timing.timing import Expected
-
-DAY = 86400
 
 
 class TrainingRun(NamedTuple):

@@ -321,7 +321,7 @@ def phase_estimate(
     `similar` are training steps with which it shares counts and times. Raises WorkloadError where the device does not
     support the compute format.
     """
-    dtype = step.widths.compute
+    dtype, timing = step.widths.compute, Timing(device, engine)
     flash = step._replace(attention="flash")
     operators, eager = _operators_and_eager(arch, step, similar)
     unmasked = operators if step.attention == "flash" else _operators_and_eager(arch, flash, similar)[0]
@@ -334,7 +334,7 @@ def phase_estimate(
         code=arch.code if step.phase == "train" else ReferenceCode(fp32_softmax=arch.code.fp32_softmax),
         buffers=_buffers(arch) if step.phase == "train" else 0,
     )
-    return _divided(timed(phase, Timing(device, engine), similar), arch, Timing(device, engine))
+    return _divided(timed(phase, timing, similar), arch, timing)
 
 
 def _divided(phase: PhaseEstimate, arch: Architecture, timing: Timing) -> PhaseEstimate:

@@ -207,7 +207,7 @@ def measured_step(phases: Sequence[PhaseEstimate], value: float | str) -> Measur
 
 # --- A run with failures -----------------------------------------------------------------------------
 
-DAY = 86400
+DAY = 86400  # seconds
 MTBF, CHECKPOINT_TIME = 50000, "60s"
 """Examples of the options: hours between failures of one GPU, and the time of a checkpoint."""
 MAX_MTBF = 1e9  # hours
